@@ -93,9 +93,10 @@ COMPILE = $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-un
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 EVERYTHING = --extra serve --extra optimizer --extra local
 lock: $(VENV)/dev
-	$(COMPILE) $(EVERYTHING) --extra dev -o requirements/dev.txt pyproject.toml
+	$(COMPILE) $(EVERYTHING) --extra otel --extra dev -o requirements/dev.txt pyproject.toml
 	$(COMPILE) $(EVERYTHING) -c requirements/dev.txt -o requirements/local.txt pyproject.toml
-	$(COMPILE) --extra serve -c requirements/dev.txt -o requirements/buffer.txt pyproject.toml requirements/buffer.in
+	$(COMPILE) --extra serve --extra jwt --extra otel -c requirements/dev.txt -o requirements/buffer.txt pyproject.toml requirements/buffer.in
+	$(COMPILE) --extra serve --extra optimizer -c requirements/dev.txt -o requirements/control.txt pyproject.toml requirements/control.in
 	$(COMPILE) -o requirements/sam.txt requirements/sam.in
 	$(COMPILE) -o requirements/ministack.txt requirements/ministack.in
 	$(COMPILE) -o requirements/release.txt requirements/release.in

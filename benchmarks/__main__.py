@@ -41,6 +41,7 @@ BY_NAME = (
     "flood",
     "overflow_live",
     "overload",
+    "rate_step",
     "sizes_live",
     "soak",
     "throttling",

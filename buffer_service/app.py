@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -33,6 +33,7 @@ from sluice.buffer_service.invokers import (
     UnknownFunction,
     named_functions,
 )
+from sluice.buffer_service.kept_answers import KeepingInvoker
 from sluice.buffer_service.kept_requests import MARGIN, Keeper
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.mail import hand_out
@@ -52,6 +53,9 @@ from sluice.http.connection import Fields, Patience
 from sluice.http.heap import keep_freed_memory
 from sluice.http.room import Connections, Room
 from sluice.http.server import HttpServer
+
+if TYPE_CHECKING:
+    from sluice.buffer_service.traces import Traces
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
 RECEIVE_PAUSE = 0.2  # seconds between two tries to receive while the store is away
@@ -80,6 +84,7 @@ class BufferService:
         clock: Callable[[], float] = time.perf_counter,
         telemetry: Telemetry | None = None,
         journal: RedisPlans | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.settings = settings
         self.telemetry = telemetry if telemetry is not None else Telemetry()
@@ -93,6 +98,12 @@ class BufferService:
         if invoker is None:
             invoker = InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected, self.answers)
         self._invoker = invoker
+        patience = settings.request_timeout + MARGIN
+        bounds = Bounds(settings.results_kept, settings.results_bytes, settings.results_life, patience)
+        self.keeper = Keeper(bounds, self._opened)
+        self.traces = traces if traces is not None or settings.traces == "off" else _traces()
+        asked = invoker if self.traces is None else self.traces.invoker(invoker)
+        self._asked = KeepingInvoker(asked, self.keeper) if settings.results_kept else asked
         source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._keyring = Keyring() if settings.api_keys else None
@@ -110,9 +121,6 @@ class BufferService:
         recorded = Recorded(partial(RecordReader, settings.redis_url, namespace=settings.namespace) if shared else None, clock)
         watch = Watch(self, Decisions(journal, clock), recorded, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
-        patience = settings.request_timeout + MARGIN
-        bounds = Bounds(settings.results_kept, settings.results_bytes, settings.results_life, patience)
-        self.keeper = Keeper(bounds, self._opened)
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -153,6 +161,8 @@ class BufferService:
         for model in self._models.values():
             model.telemetry.emit()
         await self._invoker.close()
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
         await self._follower.close()
         if self.page is not None:
             await self.page.close()
@@ -287,7 +297,7 @@ class BufferService:
             await current.follow(plan)
             return
         telemetry = self.telemetry.model(plan)
-        parts = self._store, self._limits, self._callers, self._invoker, telemetry, self.answers
+        parts = self._store, self._limits, self._callers, self._asked, telemetry, self.answers
         self._models[plan.model] = ServedModel(plan, *parts)
 
     async def _check_functions(self, plan: Plan, in_force: Sequence[Route] = ()) -> None:
@@ -352,6 +362,16 @@ class BufferService:
             await asyncio.sleep(EMIT_INTERVAL)
             for model in self._models.values():
                 model.telemetry.emit()
+
+
+def _traces() -> Traces:
+    """Spans that are exported; raises ``InvalidInput`` where nothing is there to do so."""
+    try:
+        from sluice.buffer_service.traces import Traces
+    except ImportError as error:
+        allowed = "off where OpenTelemetry is not installed: pip install 'sluice-batching[otel]'"
+        raise InvalidInput("SLUICE_TRACES", "on", f"{allowed} ({error})") from None
+    return Traces.exported()
 
 
 def open_store(settings: Settings) -> Store:

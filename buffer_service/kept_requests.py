@@ -13,6 +13,7 @@ An error of the buffer, or of a function by a status of 500 or more, is not the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import re
@@ -28,7 +29,6 @@ from sluice.batching.errors import (
     InvalidInput,
     ResultGone,
     ResultsFull,
-    SluiceError,
     StillWaiting,
     StoreUnavailable,
     UnknownResult,
@@ -37,15 +37,19 @@ from sluice.buffer_service.results import DONE, REFUSED, TOKEN, WAITING, Bounds,
 from sluice.buffer_service.store import Store
 from sluice.http.connection import Fields
 from sluice.http.server import Client, Request
-from sluice.lambda_fn.contract import JSON, PROBLEM, problem
+from sluice.lambda_fn.contract import JSON, PROBLEM, Answer, problem
 
 PREFER, KEY = WISHED_BY = b"prefer", b"idempotency-key"
 STATE, REPLAYED = b"sluice-result", b"idempotent-replayed"
+ADDRESS = "sluice-kept"
+"""A header of an item, which no client sets and no function sees: ``address``."""
+INHERITED_AFTER = 2.0  # seconds that the process of a request has to keep its answer, before the one that had its batch does
 MARGIN = 5.0  # seconds beyond those that callers wait, after which an entry that waits is lost
 AGAIN = 0.5  # seconds between two tries to keep an answer while the store is away
 TRIES = 20
 KEY_LENGTH = 255
 SHOWN = 40  # characters of what is no key, in the answer that says so
+_NOT_THE_FUNCTIONS = (b"sluice-", b"x-request-id", b"traceparent", b"tracestate", REPLAYED)
 _ID = re.compile("[rk][0-9a-f]{32}")
 
 _log = logging.getLogger(__name__)
@@ -92,8 +96,15 @@ class Keeper:
         self._store = store
         self._results: dict[str, Results] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
+        self._inherited = 0  # bytes of answers that are held until it is known whether somebody else keeps them
         self.accepted: dict[tuple[str, str], KeptRequest] = {}
         """Those that wait here while their clients do not, by model and id."""
+
+    @property
+    def process(self) -> str:
+        """The name of this one."""
+        return self._store().process
 
     def of(self, model: str) -> Results:
         """The entries of a model."""
@@ -109,6 +120,7 @@ class Keeper:
 
     async def close(self) -> None:
         """What was answered is kept."""
+        self._closing.set()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -121,6 +133,38 @@ class Keeper:
             _reply(client, "failed", _lost(asked, entry_id))
         else:
             _reply(client, "done" if asked.status < HTTPStatus.BAD_REQUEST else "failed", asked)
+
+    def inherit(self, place: str, named: str, answer: Answer) -> None:
+        """Keep the answer to a request of another process, of this id and at this ``address``, unless that one does so.
+
+        Of more bytes than are kept of a model nothing is held: what died with them counts as lost.
+        """
+        if self._inherited + len(answer.body) <= self.bounds.bytes:
+            self._inherited += len(answer.body)
+            self.spawn(self._inherit(place, named, answer))
+
+    async def _inherit(self, place: str, named: str, answer: Answer) -> None:
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), INHERITED_AFTER)
+            await self._keep_inherited(place, named, answer)
+        finally:
+            self._inherited -= len(answer.body)
+
+    async def _keep_inherited(self, place: str, named: str, answer: Answer) -> None:
+        model, entry_id, token = place.split("/")
+        try:
+            entry = await self.of(model).read(entry_id)
+            asked = _asked(entry) if entry is not None and entry.state == WAITING else None
+            if asked is None:
+                return
+            given = ((name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items())
+            fields = tuple(field for field in given if not field[0].startswith(_NOT_THE_FUNCTIONS))
+            fields = (*fields, (b"x-request-id", named.encode()))
+            answered = asked._replace(status=answer.status, content_type=answer.content_type, fields=fields, body=answer.body)
+            await _keep(self.of(model), entry_id, bytes.fromhex(token), answered)
+        except StoreUnavailable as error:
+            _log.warning("%s: an answer is not kept: %s", model, error)
 
     async def remove(self, model: str, entry_id: str, asker: str) -> None:
         """Nobody wants the answer any more; where it waits here, nothing is computed for it. Raises ``UnknownResult``."""
@@ -154,7 +198,7 @@ class KeptRequest:
         wish: Wish,
         said: bytes,
         request_id: bytes,
-        make: Callable[[Client], Request],
+        make: Callable[[KeptRequest], Request],
         fail: Callable[[Client, Exception], None],
     ) -> None:
         if not keeper.bounds.kept:
@@ -172,6 +216,11 @@ class KeptRequest:
         self._fail = fail
         self._begun = self._submitting = self._refused = self._gone = False
         self._inner = make(self)
+
+    @property
+    def address(self) -> str:
+        """Where its answer is kept, and the token that this takes."""
+        return f"{self._model}/{self._id}/{self._token.hex()}"
 
     # -- what its client says
 
@@ -201,7 +250,7 @@ class KeptRequest:
         asked = Asked(self._asker, self._digest.digest()[:TOKEN])
         try:
             there = await self._begin_entry(asked)
-        except SluiceError as error:
+        except Exception as error:
             self._inner.gone()
             if not self._gone:
                 self._fail(self._client, error)
@@ -273,12 +322,10 @@ class KeptRequest:
 
     async def _finish(self, answered: Asked) -> None:
         self._keeper.accepted.pop((self._model, self._id), None)
-        again = answered.status >= HTTPStatus.INTERNAL_SERVER_ERROR or answered.status == HTTPStatus.TOO_MANY_REQUESTS
-        state = REFUSED if again else DONE
         waits = not (self._wish.later or self._gone)
         for attempt in range(1 if waits else TRIES):
             try:
-                await self._keep(state, answered)
+                await _keep(self._results, self._id, self._token, answered)
                 break
             except StoreUnavailable as error:
                 _log.warning("%s: an answer is not kept: %s", self._model, error)
@@ -287,16 +334,19 @@ class KeptRequest:
         if not (self._wish.later or self._gone):
             self._client.reply(answered.status, answered.content_type, answered.body, answered.fields)
 
-    async def _keep(self, state: bytes, answered: Asked) -> None:
+
+async def _keep(results: Results, entry_id: str, token: bytes, answered: Asked) -> None:
+    """The answer, or that there is no room for it."""
+    again = answered.status >= HTTPStatus.INTERNAL_SERVER_ERROR or answered.status == HTTPStatus.TOO_MANY_REQUESTS
+    try:
+        await results.finish(entry_id, token, REFUSED if again else DONE, _encode(answered))
+    except Full:
+        detail = f"the answer has {len(answered.body)} bytes, for which there is no room among the results that are kept"
+        told = _failed(answered, entry_id, HTTPStatus.INSUFFICIENT_STORAGE, detail)
         try:
-            await self._results.finish(self._id, self._token, state, _encode(answered))
+            await results.finish(entry_id, token, REFUSED, _encode(told))
         except Full:
-            detail = f"the answer has {len(answered.body)} bytes, for which there is no room among the results that are kept"
-            told = _failed(answered, self._id, HTTPStatus.INSUFFICIENT_STORAGE, detail)
-            try:
-                await self._results.finish(self._id, self._token, REFUSED, _encode(told))
-            except Full:
-                await self._results.remove(self._id, self._token)
+            await results.remove(entry_id, token)
 
 
 def location(model: str, entry_id: str) -> str:

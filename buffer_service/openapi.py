@@ -134,7 +134,11 @@ SENT = [
     _header("tracestate", "As `traceparent`.", _TEXT),
     _header("sluice-class", "The class of the request; read where the plan has classes.", _TEXT),
     _header("prefer", "`respond-async`: 202 at once, and where the answer will be (RFC 7240).", _TEXT),
-    _header("idempotency-key", "Who asks again with the same key and body gets the answer that there is already.", _TEXT),
+    _header(
+        "idempotency-key",
+        "Who asks again with the same key and body gets the answer that there is already.",
+        {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    ),
     _header("inference-header-content-length", "Where the JSON ends in a body with binary tensors.", _TEXT),
 ]
 
@@ -189,7 +193,10 @@ def _waiting(description: str) -> dict[str, Any]:
         "retry-after": {"description": "Seconds after which to look.", "schema": {"type": "integer", "minimum": 1}},
         "sluice-result": _STATE,
     }
-    return {"description": description, "headers": headers, "content": {JSON: {"schema": {"$ref": "#/components/schemas/Waiting"}}}}
+    told = {"schema": {"$ref": "#/components/schemas/Waiting"}}
+    found = {"model": "$request.path.model", "id": "$response.body#/id"}
+    links = {operation: {"operationId": operation, "parameters": found} for operation in ("fetchResult", "giveUpResult")}
+    return {"description": description, "headers": headers, "content": {JSON: told}, "links": links}
 
 
 def _result() -> dict[str, Any]:

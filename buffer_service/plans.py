@@ -123,9 +123,14 @@ class SsmPlans:
 
 def plan_source(settings: Settings) -> PlanSource | RedisPlans:
     """The source that ``SLUICE_PLANS`` names."""
-    kind, _, path = settings.plans.partition(":")
-    if kind == "redis":
+    if settings.plans.startswith("redis:"):
         return RedisPlans(settings.redis_url, settings.namespace)
+    return source_at(settings.plans)
+
+
+def source_at(where: str) -> PlanSource:
+    """What looks at ``file:PATH`` or ``ssm:/path/``."""
+    kind, _, path = where.partition(":")
     return SsmPlans(path) if kind == "ssm" else FilePlans(path)
 
 

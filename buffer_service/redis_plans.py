@@ -7,6 +7,7 @@ All keys are in one slot, that of ``{plans}``:
                                   together. Whoever follows plans waits for its next entry, so that a change is in force at once
     NAMESPACE:{plans}:lease       who plans by itself: one controller at a time. What it writes is taken while the lease is its own
                                   and not after, whatever it believes: the script that writes looks
+    NAMESPACE:{plans}:declared    hash: of each model the digest of the plan that was declared elsewhere and put here last
     NAMESPACE:{plans}:decisions   stream: what the controllers decided and why, the newest ``DECISIONS`` of all models
 
 A person may write at any time, and whoever plans sees it. A Redis that has lost its data has no plans: the buffers go on with
@@ -92,6 +93,7 @@ class RedisPlans:
             f"{namespace}:{{plans}}:{name}" for name in ("documents", "history", "lease")
         )
         self._decisions = f"{namespace}:{{plans}}:decisions"
+        self._declared = f"{namespace}:{{plans}}:declared"
         self._slot = key_slot(self._documents.encode())
         self._newest: bytes | None = None  # entry of the history, when the documents were read
         self._found: dict[str, bytes] = {}
@@ -143,6 +145,15 @@ class RedisPlans:
         if told == b"lease":
             raise NotLeading("another controller holds the lease, and plans")
         require(told != b"room", "model", plan.model, f"one of at most {MAX_PLANS} models")
+
+    async def note_declared(self, plan: Plan) -> None:
+        """This plan was declared elsewhere, and is put here."""
+        await self._call(("HSET", self._declared, plan.model, plan.digest))
+
+    async def declared(self) -> dict[str, str]:
+        """By model, the digest of the plan that was declared elsewhere and put here last."""
+        [found] = await self._call(("HGETALL", self._declared))
+        return {model.decode(errors="replace"): digest.decode(errors="replace") for model, digest in _pairs(found)}
 
     async def lead(self, name: str, seconds: float) -> bool:
         """Whether the lease is this name's for so many seconds from now on: it was, or nobody had it."""

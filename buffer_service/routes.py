@@ -30,7 +30,7 @@ import re
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -65,7 +65,7 @@ from sluice.batching.errors import (
 )
 from sluice.buffer_service.callers import Waiting
 from sluice.buffer_service.compression import AT_ONCE, ZIPPED_AT_ONCE, accepts_gzip, unzipped, zipped
-from sluice.buffer_service.kept_requests import REPLAYED, STATE, WISHED_BY, Keeper, KeptRequest, Wish, check_key
+from sluice.buffer_service.kept_requests import ADDRESS, REPLAYED, STATE, WISHED_BY, Keeper, KeptRequest, Wish, check_key
 from sluice.buffer_service.openapi import describe_interface
 from sluice.buffer_service.page.door import HTML, Door
 from sluice.buffer_service.route_state import LEFT_HEADER
@@ -78,6 +78,9 @@ from sluice.http.pieces import Pieces
 from sluice.http.room import Room
 from sluice.http.server import Client, Request
 from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, Answer, WireError, check_json, is_json, problem
+
+if TYPE_CHECKING:
+    from sluice.buffer_service.traces import Traces  # whose library is there where spans are wanted
 
 # The one table from errors to status codes; the nearest named ancestor counts.
 STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
@@ -136,6 +139,7 @@ class Service(Protocol):
     waiting: Room
     page: Door | None
     keeper: Keeper
+    traces: Traces | None
 
     def asker(self, headers: Fields) -> str: ...
 
@@ -179,6 +183,7 @@ class Routes:
         """``asked``: those for who asks models; ``operated``: those for who operates the buffer."""
         self._service = service
         self._server = {"name": "sluice", "version": version, "extensions": ["binary_tensor_data"]}
+        self._takes = self._infer if service.traces is None else self._infer_traced
         self._under_way: set[asyncio.Task[None]] = set()
         self._interface = msgspec.json.encode(describe_interface(version, service.settings.request_timeout))
         # As openapi.py has them, which a test holds beside it.
@@ -197,9 +202,9 @@ class Routes:
 
     def _of_models(self) -> dict[str, tuple[str, Callable[[Head, Client, Place], Request | None]]]:
         return {
-            "/models/{model}": ("POST", self._infer),
-            "/v2/models/{model}/infer": ("POST", self._infer),
-            "/v2/models/{model}/versions/{version}/infer": ("POST", self._infer),
+            "/models/{model}": ("POST", self._takes),
+            "/v2/models/{model}/infer": ("POST", self._takes),
+            "/v2/models/{model}/versions/{version}/infer": ("POST", self._takes),
             "/v2/models": ("GET", self._tell_models),
             "/v2/models/{model}": ("GET", self._describe),
             "/v2/models/{model}/versions/{version}": ("GET", self._describe),
@@ -226,7 +231,7 @@ class Routes:
     def _place(self, head: Head) -> Place:
         path, model = template(head.path)
         method, begin = self.paths.get(path, ("", self._tell_nowhere))
-        said = _said(head) if begin == self._infer else None
+        said = _said(head) if begin == self._takes else None
         return Place(method, begin, model, said, _request_id(head))
 
     def _allowed(self, head: Head, client: Client, place: Place) -> bool:
@@ -262,6 +267,17 @@ class Routes:
             return self._infer_and_keep(head, client, place, said, said.wish)
         return _Inference(head, client, said, served, self._service)
 
+    def _infer_traced(self, head: Head, client: Client, place: Place) -> Request | None:
+        traces, said = self._service.traces, place.said
+        assert traces is not None and said is not None
+        traced = traces.request(client, said.carried, template(head.path)[0], place.model)
+        try:
+            below = place._replace(said=said._replace(carried=traced.carried(said.carried)))
+            return traced.around(self._infer(head, traced, below))
+        except Exception as error:
+            _fail(traced, head, error, self._service.telemetry)
+            return None
+
     def _infer_and_keep(self, head: Head, client: Client, place: Place, said: Said, wish: Wish) -> Request:
         """One whose answer is fetched later, or asked for again."""
         service = self._service
@@ -279,7 +295,9 @@ class Routes:
             wish,
             repr((head.path, said.content_type, said.carried.get(INFERENCE_HEADER), said.told, said.encoding)).encode(),
             place.named,
-            lambda kept: _Inference(head, kept, inference, served, service),
+            lambda kept: _Inference(
+                head, kept, inference._replace(carried={**said.carried, ADDRESS: kept.address}), served, service
+            ),
             lambda client, error: _fail(client, head, error, service.telemetry),
         )
 

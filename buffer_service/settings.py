@@ -105,6 +105,9 @@ class Settings:
         the time in which who asks it notices. Part of ``drain_timeout``, half of it at the most; 0 closes at once.
     page
         ``on`` answers ``/`` with the live page, for everybody who may send requests; ``off`` does not.
+    traces
+        ``on`` makes spans of OpenTelemetry, and exports them to where its own variables say (OTEL_EXPORTER_OTLP_ENDPOINT); it needs
+        the extra ``otel``. ``off`` makes none, and costs nothing.
     gb_second_usd, invocation_usd
         What a GB-second of a function and an invocation cost (USD), by which the live page reckons what was billed; 0 is not told.
     """
@@ -140,6 +143,7 @@ class Settings:
     drain_timeout: float = 30.0
     leave_delay: float = 1.0
     page: str = "on"
+    traces: str = "off"
     gb_second_usd: float = 0.0
     invocation_usd: float = 0.0
     log_level: str = "info"
@@ -177,6 +181,8 @@ class Settings:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "USD >= 0; 0 is not told")
         if self.page not in ("on", "off"):
             raise InvalidInput(PREFIX + "PAGE", self.page, "on or off")
+        if self.traces not in ("off", "on"):
+            raise InvalidInput(PREFIX + "TRACES", self.traces, "off or on")
         if re.match("file:.|ssm:/|redis:$", self.plans) is None:
             raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH, ssm:/path/ or redis:")
         if self.plans == "redis:" and self.redis_url.startswith("memory://"):

@@ -32,6 +32,8 @@ from sluice.buffer_service.redis_servers import url_at
 from sluice.buffer_service.settings import NAMESPACE, without_password
 
 PAGE = 2000  # entries of one stream that one read takes at most
+TOGETHER = 16  # models that are read with one question
+LAST = 2**64 - 1  # of what follows the hyphen in an id
 TIMEOUT = 5.0  # seconds a connection, or one read, may take
 REDIRECTIONS = 5  # from server to server of a cluster that one read follows
 
@@ -48,6 +50,7 @@ class Recorded(Protocol):
 
 Entry = TypeVar("Entry", bound=Recorded)
 Unpack = Callable[[bytes, Mapping[bytes, bytes]], Entry]
+Entries = Sequence[tuple[bytes, Mapping[bytes, bytes]]]
 
 
 class Position(NamedTuple):
@@ -73,9 +76,7 @@ class Page(NamedTuple, Generic[Entry]):
     more: bool = False
 
 
-def next_page(
-    found: Sequence[tuple[bytes, Mapping[bytes, bytes]]], newest: int, position: Position, most: int, unpack: Unpack[Entry]
-) -> Page[Entry]:
+def next_page(found: Entries, newest: int, position: Position, most: int, unpack: Unpack[Entry]) -> Page[Entry]:
     """What follows a position in a stream whose first entries from that one on are ``found``, ``most`` at most.
 
     ``newest`` is the number of the stream's newest entry, 0 where it has none. Where the stream began anew the page is empty, and
@@ -215,15 +216,28 @@ class RecordReader:
             return pipeline.execute()
 
         *found, (seconds, microseconds) = self._ask(keys[0], read)
+        newest = [int(last[0][0].partition(b"-")[0]) if last else 0 for last in found[1::2]]
+        now = seconds + microseconds / 1e6
+        return [self._turn(*each, now) for each in zip(keys, streams, found[::2], newest, strict=True)]
+
+    def take(self, found: Mapping[str, Entries], now: float) -> tuple[NewArrivals, NewBatches]:
+        """What ``look`` finds, of entries that somebody else has read at that time (s): of each stream, by its key, those from the
+        one on that was read last, ``PAGE`` at most.
+        """
         pages = []
-        for i, (key, position, stream) in enumerate(zip(keys, positions, streams, strict=True)):
-            last = found[2 * i + 1]
-            newest = int(last[0][0].partition(b"-")[0]) if last else 0
-            page = next_page(found[2 * i], newest, position, self._page, stream.unpack)
-            self.positions[key] = page.position
-            self.now = max(self.now, seconds + microseconds / 1e6 + page.position.set_back)
-            pages.append((page, page.position.set_back - position.set_back))
-        return pages
+        for route in self._routes:
+            for stream in _STREAMS:
+                entries = found.get(key := stream.key(self._model, self._namespace, route), ())
+                newest = int(entries[-1][0].partition(b"-")[0]) if entries else 0
+                pages.append(self._turn(key, stream, entries, newest, now))
+        return _arrivals_of(pages[::2]), _batches_of(pages[1::2])
+
+    def _turn(self, key: str, stream: _Stream, found: Entries, newest: int, now: float) -> tuple[Page[Any], float]:
+        position = self.positions.get(key, Position())
+        page = next_page(found, newest, position, self._page, stream.unpack)
+        self.positions[key] = page.position
+        self.now = max(self.now, now + page.position.set_back)
+        return page, page.position.set_back - position.set_back
 
     def _pass_over(self, stream: _Stream) -> int:
         recorded = 0
@@ -287,10 +301,9 @@ def _of_all(pages: Sequence[tuple[Page[Any], float]]) -> tuple[int, bool, float,
 
 
 class News:
-    """Which of several models have records that were not read yet, in one round trip however many there are.
+    """What several models have that was not read yet, in few round trips however many they are.
 
-    Of a cluster, whose streams lie on several servers, it does not tell: every model may have some. Nor does it see a stream that
-    began anew, until that is longer than what was read of it: each is to be read now and then all the same.
+    Of a cluster, whose streams lie on several servers, it does not tell, and each model is to be read by itself.
     """
 
     def __init__(self, url: str) -> None:
@@ -299,7 +312,10 @@ class News:
         self._spread = False
 
     def of(self, readers: Mapping[str, RecordReader]) -> set[str]:
-        """The models, by the names of their readers; the others are told that nothing was recorded until now.
+        """The models that have records which were not read, by the names of their readers; of a cluster all.
+
+        The others are told that nothing was recorded until now. A stream that began anew is not seen until it is longer than what
+        was read of it: each is to be read now and then all the same.
 
         Raises
         ------
@@ -307,25 +323,52 @@ class News:
             Redis does not answer.
         """
         read_to = {key: (name, number) for name, reader in readers.items() for key, number in reader.read_to().items()}
-        if self._spread or not read_to:
+        answer = self._ask(1, {key: f"{number}-0" for key, (_, number) in read_to.items()})
+        if answer is None:
             return set(readers)
+        found, now = answer
+        grown = {read_to[key][0] for key in found}
+        for name in readers.keys() - grown:
+            readers[name].nothing_until(now)
+        return grown
+
+    def read(self, readers: Mapping[str, RecordReader]) -> dict[str, tuple[NewArrivals, NewBatches]]:
+        """What ``look`` of each reader would find, ``TOGETHER`` of them with one question; of a cluster nothing.
+
+        Raises
+        ------
+        StoreUnavailable
+            Redis does not answer.
+        """
+        taken: dict[str, tuple[NewArrivals, NewBatches]] = {}
+        names = list(readers)
+        for some in (names[first : first + TOGETHER] for first in range(0, len(names), TOGETHER)):
+            read_to = {key: number for name in some for key, number in readers[name].read_to().items()}
+            # Behind the number before the last that was read, whatever follows the hyphen: that one is seen again.
+            answer = self._ask(PAGE, {key: f"{max(number - 1, 0)}-{LAST}" if number else "0" for key, number in read_to.items()})
+            if answer is None:
+                break
+            taken |= {name: readers[name].take(*answer) for name in some}
+        return taken
+
+    def _ask(self, count: int, after: Mapping[str, str]) -> tuple[dict[str, Entries], float] | None:
+        """Of each stream that has some the first entries behind an id, by its key, and the time (s); of a cluster nothing."""
+        if self._spread or not after:
+            return None
         self._client = self._client or _open(self._url)
-        after = [f"{number}-0" for _, number in read_to.values()]
         pipeline = self._client.pipeline(transaction=False)
-        cast(Any, pipeline).execute_command("XREAD", "COUNT", 1, "STREAMS", *read_to, *after)
+        cast(Any, pipeline).execute_command("XREAD", "COUNT", count, "STREAMS", *after, *after.values())
         pipeline.time()
         try:
             found, (seconds, microseconds) = pipeline.execute()
         except ResponseError:  # of a cluster: they are not all in one slot, or elsewhere
             self._spread = True
-            return set(readers)
+            return None
         except (RedisError, OSError) as error:
             self.close()
             raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
-        grown = {read_to[key.decode()][0] for key, *_ in found or ()}
-        for name in readers.keys() - grown:
-            readers[name].nothing_until(seconds + microseconds / 1e6)
-        return grown
+        streams = found.items() if isinstance(found, dict) else found or ()
+        return {key.decode(): entries for key, entries in streams}, seconds + microseconds / 1e6
 
     def close(self) -> None:
         """Release the connection."""

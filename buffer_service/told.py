@@ -2,10 +2,12 @@
 
     sluice-class       a header: the name of a class of the plan; of the Open Inference Protocol also the parameter ``sluice_class``
     sluice-deadline    a header: seconds within which the answer is wanted, from the arrival; the parameter ``sluice_deadline``
+    priority           a parameter, as Triton's clients have it: 1 for the most urgent class of the plan, 2 for the next; 0 is none
+    timeout            another: microseconds in the place of ``sluice_deadline``; 0 says none
 
-The header counts where both are there. A request that tells no class is of the plan's first. The deadline of a request takes the
-place of its class's: its slack is what it has beyond the promise that the tables of its queue are made for. Parameters are read
-where a plan has classes, for looking for them costs a look at the whole body.
+What stands first counts where several are there. A request that tells no class is of the plan's first. The deadline of a request
+takes the place of its class's: its slack is what it has beyond the promise that the tables of its queue are made for. Parameters
+are read where a plan has classes, for looking for them costs a look at the whole body.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from sluice.lambda_fn.contract import UNREADABLE, json_part
 
 CLASS_HEADER, DEADLINE_HEADER = b"sluice-class", b"sluice-deadline"
 CLASS_PARAMETER, DEADLINE_PARAMETER = "sluice_class", "sluice_deadline"
+PRIORITY, TIMEOUT = "priority", "timeout"
+MICROSECONDS = 1_000_000
 SHOWN = 80  # bytes of what is wrong, in the answer that says so
 LONGEST = 4096  # bytes of a parameter that is read: what is longer is nothing that a plan has, and may take long
 NOT_TOLD = msgspec.Raw(b"null")
@@ -48,6 +52,8 @@ class _Parameters(msgspec.Struct):
 
     sluice_class: msgspec.Raw = NOT_TOLD
     sluice_deadline: msgspec.Raw = NOT_TOLD
+    priority: msgspec.Raw = NOT_TOLD
+    timeout: msgspec.Raw = NOT_TOLD
 
 
 class _Request(msgspec.Struct):
@@ -71,6 +77,7 @@ class Classes:
             for each, latency in zip(plan.classes, promised, strict=True)
         )
         self._told = {each.name: each for each in told}
+        self._by_urgency = [each.name for each in sorted(self._told.values(), key=lambda each: (each.latency, each.slack))]
         self._default = next(iter(self._told.values()), NOTHING_TOLD)
 
     def of(self, said: Mapping[bytes, bytes], carried: Mapping[str, str], body: bytes) -> Told:
@@ -88,12 +95,35 @@ class Classes:
                 fields = CLASS_PARAMETER, fields[1]
             if deadline is None and (deadline := _scalar(parameters.sluice_deadline)) is not None:
                 fields = fields[0], DEADLINE_PARAMETER
+            if name is None:
+                name = self._of_priority(_scalar(parameters.priority))
+            if deadline is None and (deadline := self._of_timeout(_scalar(parameters.timeout))) is not None:
+                fields = fields[0], TIMEOUT
         told = self._default
         if name is not None and self._told:
             if not isinstance(name, str) or name not in self._told:
                 raise InvalidInput(fields[0], _shown(name), "a class of the plan: " + ", ".join(self._told))
             told = self._told[name]
         return told if deadline is None else self._within(told, fields[1], deadline)
+
+    def _of_priority(self, priority: Any) -> str | None:
+        """The name of the class that has this place by urgency."""
+        if priority is None or (priority == 0 and type(priority) is int):
+            return None
+        if type(priority) is not int or not 1 <= priority <= len(self._by_urgency):
+            raise InvalidInput(
+                PRIORITY, _shown(priority), f"0 for none, or 1 to {len(self._by_urgency)}: {', '.join(self._by_urgency)}"
+            )
+        return self._by_urgency[priority - 1]
+
+    def _of_timeout(self, timeout: Any) -> float | None:
+        """Seconds."""
+        if timeout is None or (timeout == 0 and type(timeout) is int):
+            return None
+        if type(timeout) is not int or not 0 < timeout <= self._longest * MICROSECONDS:
+            allowed = f"microseconds: 0 for none, or an integer above it, at most {self._longest * MICROSECONDS:.0f}"
+            raise InvalidInput(TIMEOUT, _shown(timeout), allowed)
+        return timeout / MICROSECONDS
 
     def _within(self, told: Told, field: str, deadline: Any) -> Told:
         """The same with a deadline of its own."""

@@ -53,7 +53,6 @@ class _Loop(Generic[P, R]):
     """A function that becomes machine code when it, or a loop that calls it, is first called."""
 
     interpreted = False
-    inside = False  # a loop that is interpreted: what it hands on are views already
 
     def __init__(self, function: Callable[P, R], **options: Any) -> None:
         self._function, self._options = function, options
@@ -66,15 +65,18 @@ class _Loop(Generic[P, R]):
             if kinds is None:
                 return self.machine_code(*args, **kwargs)
             return (self._ready.get(kinds) or self._readied(kinds, args))(*args)
-        if _Loop.inside:
-            return self._function(*args, **kwargs)
-        _Loop.inside = True
-        try:
-            return cast(Callable[..., R], self._function)(
-                *map(_view, args), **{name: _view(value) for name, value in kwargs.items()}
-            )
-        finally:
-            _Loop.inside = False
+        return self._python(*map(_view, args), **{name: _view(value) for name, value in kwargs.items()})
+
+    @cached_property
+    def _python(self) -> Callable[..., R]:
+        """The function that calls other loops as Python has them, with the views that it was given."""
+        function = cast(FunctionType, self._function)
+        called = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+        plain = {name: loop._python for name, loop in called.items() if isinstance(loop, _Loop)}
+        if not plain:
+            return function
+        defaults, closure = function.__defaults__, function.__closure__
+        return FunctionType(function.__code__, function.__globals__ | plain, function.__name__, defaults, closure)
 
     @cached_property
     def machine_code(self) -> Callable[P, R]:

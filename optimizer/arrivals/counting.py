@@ -109,13 +109,9 @@ class CountingProcess:
 
         From ``C_k' = C_k D0 + C_{k-1} D1``: each integral times ``-D0`` is the one before times ``D1``, less the change of ``C_k``.
         """
-        inverse = np.linalg.inv(-self.arrivals.D0)
-        result = np.empty_like(matrices)
-        flow = np.broadcast_to(np.eye(self.arrivals.n_phases)[self.rows], matrices[:, 0].shape)
-        for k in range(self.n_counts):
-            result[:, k] = np.clip((flow - matrices[:, k]) @ inverse, 0.0, None)
-            flow = result[:, k] @ self.allowed
-        return result
+        from_rows = np.eye(self.arrivals.n_phases)[self.rows]
+        inverse = np.linalg.inv(-self.arrivals.D0).astype(np.float64)
+        return _integrated(np.ascontiguousarray(matrices), from_rows, inverse, np.array(self.allowed))
 
 
 @compiled
@@ -177,6 +173,30 @@ def _mixed(chain: Array, jumps: Array) -> Array:
                 if weight > _NO_WEIGHT:
                     for k in range(width):
                         result[i, k] += weight * chain[m, k]
+    return result
+
+
+@compiled
+def _integrated(matrices: Array, from_rows: Array, inverse: Array, allowed: Array) -> Array:
+    """``CountingProcess.integrals`` with the inverse of ``-D0``, from ``from_rows``, (n_rows, n_phases)."""
+    n_times, n_counts, n_rows, n = matrices.shape
+    result = np.empty_like(matrices)
+    flow = np.empty((n_rows, n))
+    for t in range(n_times):
+        flow[:] = from_rows
+        for k in range(n_counts):
+            for r in range(n_rows):
+                for j in range(n):
+                    spent = 0.0
+                    for i in range(n):
+                        spent += (flow[r, i] - matrices[t, k, r, i]) * inverse[i, j]
+                    result[t, k, r, j] = max(spent, 0.0)
+            for r in range(n_rows):
+                for j in range(n):
+                    coming = 0.0
+                    for i in range(n):
+                        coming += result[t, k, r, i] * allowed[i, j]
+                    flow[r, j] = coming
     return result
 
 

@@ -7,14 +7,17 @@ are those of ``phi_W``. Bursts that last for many values make ``phi_W`` large, s
 than matters is no change.
 
 The windows are 8 to 16 values and 9 to 16 pairs, fours, eights and so on, each looked at when its last part is complete: 17 windows
-a value on average at most, in memory that does not grow.
+a value on average at most, in memory that does not grow. The window that tells a change holds what came before it too where the
+change is large, and soon noticed. When the new level began is therefore taken from the likelihood: of the windows up to twice as
+long, also those too short to tell a change, it is the one whose two levels make what was seen most likely.
 
-References: Lai, IEEE Trans. Inf. Theory 44 (1998) 2917, for windows of limited length; McCullagh and Nelder, Generalized Linear
-Models (1989), chapter 9, for likelihoods over a measured dispersion.
+References: Hinkley, Biometrika 57 (1970) 1, for the time of a change; Lai, IEEE Trans. Inf. Theory 44 (1998) 2917, for windows of
+limited length; McCullagh and Nelder, Generalized Linear Models (1989), chapter 9, for likelihoods over a measured dispersion.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf, log
 from typing import NamedTuple
 
@@ -30,6 +33,7 @@ special = module_when_asked("scipy.special")
 
 PARTS = 16  # of which the longest window of a doubling is made
 FEWEST_PARTS = 8  # of which the shortest is: a stall, or what comes after it, is no level
+FEWEST_OF = (8, 4, 8)  # values that a new level rests on, by family: a count holds several arrivals
 PART_DOUBLINGS = 3  # of a part, in the shortest; longer ones are looked up as one more
 DOUBLINGS = SCALES - 5  # of a value, at most, in a part
 TESTS = 17  # windows a value, at most
@@ -79,7 +83,7 @@ class LevelScan:
         require(1 <= run_length < inf, "run_length", run_length, "a number of values >= 1")
         self._power, self._least = FAMILIES[family], least
         self._windows, self.dispersion = _Windows.empty(), Dispersion.empty(horizon)
-        self._thresholds = thresholds_for(run_length)
+        self._run_length = run_length
         self._found = np.zeros(3)
 
     @property
@@ -101,7 +105,8 @@ class LevelScan:
 
     def see(self, values: Array) -> Found | None:
         """Take in values up to the first change, after which the level is the new one and ``values[consumed:]`` are to be seen."""
-        consumed = _scan(values, self._power, self._least, self._thresholds, self._windows, self.dispersion, self._found)
+        known = thresholds_for(self._run_length), self._windows, self.dispersion, self._found
+        consumed = _scan(values, self._power, self._least, *known)
         if consumed < 0:
             return None
         before, after, length = self._found.tolist()
@@ -109,9 +114,10 @@ class LevelScan:
         return Found(consumed, before, after, int(length))
 
 
+@lru_cache(64)
 def thresholds_for(run_length: float, tests: int = TESTS) -> Array:
     """Half the square of Student's quantile by degrees of freedom, (MOST_DEGREES + 1,), for so many tests of both sides a value;
-    infinite below ``FEWEST``.
+    infinite below ``FEWEST``. All who ask for the same have the same array, which no copy of a test carries along.
     """
     degrees = np.arange(MOST_DEGREES + 1)
     thresholds = np.full(len(degrees), np.inf)
@@ -158,7 +164,7 @@ def _scan(values: Array, power: int, least: float, thresholds: Array, windows: _
         level[0] += values[i]
         level[1] += 1
         total, seen = level[0], level[1]
-        part, width, best = values[i], 1.0, 1.0
+        part, width, best, doubling = values[i], 1.0, 1.0, 0
         for k in range(len(n_parts)):
             place = n_parts[k] % PARTS
             neighbour = parts[k, place - 1]
@@ -185,12 +191,37 @@ def _scan(values: Array, power: int, least: float, thresholds: Array, windows: _
                 score = ratio / at_level(power, before, scale, held)
                 score /= thresholds[min(int(known[scale]), len(thresholds) - 1)]
                 if score > best:
-                    best = score
-                    found[0], found[1], found[2] = before, mean, length
+                    best, doubling = score, k
             if n_parts[k] % 2:
                 break
             part += neighbour
             width *= 2
         if best > 1:
+            _began(power, doubling, windows, found)
             return i + 1
     return -1
+
+
+@compiled
+def _began(power: int, doubling: int, windows: _Windows, found: Array) -> None:
+    """The levels, and for how long the new one lasts, that are the most likely: of the windows that end now and whose parts are of
+    ``2^doubling`` values at most.
+    """
+    parts, n_parts, level = windows
+    total, seen = level[0], level[1]
+    width, most = 1.0, -1.0
+    for k in range(doubling + 1):
+        recent = 0.0
+        for n in range(1, min(PARTS, n_parts[k]) + 1):
+            recent += parts[k, (n_parts[k] - n) % PARTS]
+            length = n * width
+            rest = seen - length
+            if length < FEWEST_OF[power]:
+                continue
+            if rest < length:
+                break
+            ratio = _likelihood(power, 0.0 if power == 0 else 1.0, recent, length, total - recent, rest)
+            if ratio > most:
+                most = ratio
+                found[0], found[1], found[2] = (total - recent) / rest, recent / length, length
+        width *= 2

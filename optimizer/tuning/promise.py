@@ -8,8 +8,10 @@ together. The capitals of a grid of ``b``, each joined by 1 at every batch (Shir
 ``L`` for the first time after at least ``L`` batches in the mean, whenever it is looked at.
 
 Where late batches come in runs, as they do where queues build up, what comes before a batch tells of it, and the mean is not
-that. So the logarithms of the gains are divided by how much more the sums of ``x - p n`` over many batches vary than those over
-one, where that is beyond chance (``dispersion``); then the bound rests on what was measured.
+that. So the logarithms of the gains are divided by how much more the sums of ``x / m`` over many batches vary than if each batch
+were by itself, where that is beyond chance (``dispersion``). Of runs of one length that is the length, and the bound stays, by
+Hoelder's inequality; in general it rests on what was measured. Batches since the largest bet began to win are measured when it has
+lost that again, or after an alarm: a promise that breaks is a change, and no dispersion of what was before.
 
 References: Shin, Ramdas, Rinaldo, E-detectors: a nonparametric framework for sequential change detection (2023), for the bound;
 Waudby-Smith, Ramdas, J. R. Stat. Soc. B 86 (2024) 1, for the bets.
@@ -26,16 +28,18 @@ import numpy as np
 from sluice.batching.documents import Slo
 from sluice.batching.errors import require
 from sluice.batching.measured import MeasuredBatch
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.compiled import compiled
 from sluice.optimizer.tuning.changes import Alarm
-from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, Dispersion
+from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, Dispersion, estimate
 
 BETS = np.array([0.03, 0.1, 0.2, 0.4])  # of the largest allowed, 1/p
 RUN_LENGTH = 50_000.0  # batches
 LONGEST = 10  # doublings of a batch over which runs of late ones are looked for
 KEPT = 512  # batches of which the percentile is told
 BEFORE = 64  # batches whose largest a batch is measured by
+UNIT = 1000.0  # to a batch, of the values whose dispersion is measured: however few are late, it is not the least there is
+WINNING = 512  # batches at most that are not measured yet
 
 
 class PromiseWatch:
@@ -58,12 +62,13 @@ class PromiseWatch:
         """Forget what was seen: another plan is in force."""
         self._latest: deque[tuple[int, int, tuple[float, ...]]] = deque(maxlen=KEPT)  # late, failed, latencies
         self._sizes: deque[int] = deque(maxlen=BEFORE)
-        self._dispersion = Dispersion.empty()
+        self._dispersion, self._winning = Dispersion.empty(), np.empty(0)
         self.clear()
 
     def clear(self) -> None:
         """The alarm is taken note of; the next one needs evidence of its own."""
         self.alarm: Alarm | None = None
+        self._measure(0)
         self._capital = np.full(len(self._bets), -inf)  # its logarithm
         self._gain = np.zeros(len(self._bets))  # since the best moment to begin, logarithm,
         self._began = np.zeros((len(self._bets), 3))  # and that moment, s, with the late requests and all since then
@@ -92,20 +97,32 @@ class PromiseWatch:
                 self._sizes.append(n)
         told = np.array(rows, dtype=np.float64).reshape(-1, 4)
         counts = np.ascontiguousarray(told[:, :3])
-        excess = (counts[:, 1] / counts[:, 2] - self.slo.error_budget) * np.minimum(counts[:, 2] / told[:, 3], 1.0)
-        place = _bet(counts, excess, self._bets, self._runs(), np.log(self.run_length), self._capital, self._gain, self._began)
+        size, share = np.minimum(counts[:, 2] / told[:, 3], 1.0), counts[:, 1] / counts[:, 2]
+        excess, lost = (share - self.slo.error_budget) * size, np.full(1, -1)
+        held = self._capital, self._gain, self._began, lost
+        place = _bet(counts, excess, self._bets, self._runs(), np.log(self.run_length), *held)
         if self.alarm is None and place >= 0:
             self._speak(float(counts[place, 0]))
-        self._dispersion.see(excess, FAMILIES["gaussian"], inf)
+        self._winning = np.concatenate([self._winning, UNIT * share * size])
+        self._measure(min(len(counts) - 1 - int(lost[0]), WINNING) if lost[0] >= 0 else WINNING)
+
+    def _measure(self, left: int) -> None:
+        """Measure the dispersion of the batches before the last so many."""
+        n = max(len(self._winning) - left, 0)
+        self._dispersion.see(self._winning[:n], FAMILIES["gaussian"], inf)
+        self._winning = self._winning[n:]
 
     def _runs(self) -> float:
-        """How much more sums over many batches vary than those over one, where that is beyond chance; at least 1."""
-        near, pairs = self._dispersion.near[:LONGEST], self._dispersion.drawn[:LONGEST]
-        known = pairs >= FEWEST
-        if not known[0] or not near[0]:
+        """How much more sums over many batches vary than if each were by itself, where that is beyond chance; at least 1."""
+        held = self._dispersion
+        if held.stale[0]:
+            estimate(held)
+        phi, degrees = held.phi[:LONGEST], held.known[:LONGEST]
+        known = degrees >= FEWEST
+        if not known[0]:
             return 1.0
-        chance = 2 * np.sqrt(2 / pairs[known] + 2 / pairs[0])
-        return max(1.0, float((near[known] / near[0] * (1 - np.minimum(chance, 1))).max()))
+        chance = 2 * np.sqrt(2 / degrees[known] + 2 / degrees[0])
+        return max(1.0, float((phi[known] / phi[0] * (1 - np.minimum(chance, 1))).max()))
 
     def _speak(self, at: float) -> None:
         since, late, requests = self._began[int(np.argmax(self._gain))].tolist()
@@ -117,8 +134,21 @@ class PromiseWatch:
 
 
 @compiled
-def _bet(counts: Array, excess: Array, bets: Array, runs: float, enough: float, capital: Array, gain: Array, began: Array) -> int:
-    """The first of ``counts``, (n, 3), ends, late requests, requests, at which the capital is enough; -1 for none."""
+def _bet(
+    counts: Array,
+    excess: Array,
+    bets: Array,
+    runs: float,
+    enough: float,
+    capital: Array,
+    gain: Array,
+    began: Array,
+    lost: Indices,
+) -> int:
+    """The first of ``counts``, (n, 3), ends, late requests, requests, at which the capital is enough; -1 for none.
+
+    The last at which the largest bet has nothing of what it won goes into ``lost``, (1,).
+    """
     for i in range(len(counts)):
         highest = -np.inf
         for b in range(len(bets)):
@@ -130,6 +160,8 @@ def _bet(counts: Array, excess: Array, bets: Array, runs: float, enough: float, 
             began[b, 2] += counts[i, 2]
             capital[b] = max(capital[b], 0.0) + np.log1p(np.exp(-abs(capital[b]))) + won
             highest = max(highest, capital[b])
+        if gain[-1] <= 0:
+            lost[0] = i
         total = 0.0
         for b in range(len(bets)):
             total += np.exp(capital[b] - highest)

@@ -96,6 +96,7 @@ def simulate_control(
     changes: Sequence[ServiceChange] = (),
     first: Plan | None = None,
     step: float = STEP,
+    decision: float = 0.0,
     seed: int = 0,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> ControlledRun:
@@ -112,6 +113,8 @@ def simulate_control(
         In force at the beginning; by default the tuner's first.
     step : float
         Seconds between two looks of the tuner.
+    decision : float
+        Seconds from when something is due until what is decided about it is in force, at the next look.
     seed : int
         Of the service times, and of who takes which route.
 
@@ -126,17 +129,25 @@ def simulate_control(
     assert profile is not None
     require(0 < step < INF, "step", step, "a number of seconds > 0")
     tuner, queue = Tuner(setup, settings), _Queue(setup, profile, sorted(changes, key=lambda change: change.at), seed)
+    require(0 <= decision < INF, "decision", decision, "a number of seconds >= 0")
     decisions: list[tuple[Decision, ServiceProfile | None]] = []
     plans: list[tuple[float, Plan]] = []
+    coming: list[tuple[float, Plan | None]] = []  # what is being decided: when it is in force, and the plan
 
     def decide(now: float) -> None:
+        if coming and now < coming[0][0]:
+            return
+        if coming and (plan := coming.pop()[1]) is not None:
+            follow(plan, now)
         trigger = tuner.due(now)
         if trigger is None:
             return
-        decision = tuner.decide(now, trigger)
-        decisions.append((decision, tuner.profile))
-        if (plan := decision.plan) is not None:
-            follow(plan, now)
+        found = tuner.decide(now, trigger)
+        decisions.append((found, tuner.profile))
+        if decision and plans:
+            coming.append((now + decision, found.plan))
+        elif found.plan is not None:
+            follow(found.plan, now)
 
     def follow(plan: Plan, now: float) -> None:
         queue.follow(plan, now)
@@ -225,7 +236,7 @@ class _Queue:
             deployment = deployment_of(route, self._setup, profile)
             old = before[k] if k < len(before) else None
             run = QueueRun(deployment, self._rng) if old is None else old.run.taken_over(now, deployment, self._parked)
-            self._runs.append(_Route(route.name, run, deployment))
+            self._runs.append(_Route(route.name, run, deployment, 0.0 if profile.way is None else profile.way.mean))
         for gone in before[len(self._runs) :]:
             self._take(gone, gone.run.feed(np.empty(0), True))
 
@@ -286,7 +297,18 @@ class _Queue:
             told = tuple(seconds[edges[i] : edges[i + 1]])
             self._pending.append(
                 MeasuredBatch(
-                    end, route.name, table, route.functions[table], digest, size, took, service, billed, bool(is_cold), 0, told
+                    end - route.way,
+                    route.name,
+                    table,
+                    route.functions[table],
+                    digest,
+                    size,
+                    took - route.way,
+                    service,
+                    billed,
+                    bool(is_cold),
+                    0,
+                    told,
                 )
             )
 
@@ -314,10 +336,13 @@ class _Queue:
 
 
 class _Route:
-    """A queue under way with its bill; of each of its functions the overhead by batch size, INIT and the step of the bill, s."""
+    """A queue under way with its bill; of each of its functions the overhead by batch size, INIT and the step of the bill, s.
 
-    def __init__(self, name: str, run: QueueRun, deployment: Deployment) -> None:
-        self.name, self.run, self.bill, self.energy = name, run, Bill.of(deployment), deployment.energy
+    ``way`` is in the overhead, s, but in no invocation.
+    """
+
+    def __init__(self, name: str, run: QueueRun, deployment: Deployment, way: float) -> None:
+        self.name, self.run, self.bill, self.energy, self.way = name, run, Bill.of(deployment), deployment.energy, way
         self.functions = [side.function for side in deployment.serving]
         self.known = [
             (

@@ -41,7 +41,7 @@ class StepSum:
         require(0 < step < inf, "step", step, "a number > 0")
         self._step, self.level = step, 0.0
         self.dispersion = Dispersion.empty(horizon)
-        self._thresholds = thresholds_for(run_length, tests=1)
+        self._run_length = run_length
         self._sums = np.zeros((2, 3))
 
     def restart(self, level: float) -> None:
@@ -51,7 +51,8 @@ class StepSum:
 
     def see(self, values: Array) -> Found | None:
         """Take in values up to the first change, after which ``values[consumed:]`` are to be seen, against the new level."""
-        consumed = _add(values, self.level, self._step, self._thresholds, self._sums, self.dispersion)
+        thresholds = thresholds_for(self._run_length, tests=1)
+        consumed = _add(values, self.level, self._step, thresholds, self._sums, self.dispersion)
         if consumed < 0:
             return None
         _, total, length = self._sums[int(np.argmax(self._sums[:, 0]))].tolist()

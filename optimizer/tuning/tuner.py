@@ -65,12 +65,14 @@ class Tuner:
 
     def __init__(self, setup: TuningSetup, settings: TuningSettings | None = None) -> None:
         self.setup, self.settings = setup, settings or TuningSettings()
-        self.live = LiveProfile(setup.profile, setup.function, setup.memory_sizes[-1])
+        known = setup.profile  # whose way is watched apart: no batch takes it, as the buffer measures batches
+        bare = None if known is None else replace_in_document(known, way=None)
+        self.live = LiveProfile(bare, setup.function, setup.memory_sizes[-1])
         self._recent = RecentArrivals(self.settings.memory, self.settings.max_requests)
         self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
         self._promises = [PromiseWatch(slo) for slo in setup.slos]
         self._services: ServiceWatch | None = None
-        self._way = WayWatch(setup.slos)
+        self._way = WayWatch(setup.slos, None if known is None else known.way)
         self._back_off = BackOff(self.settings.pause, self.settings.period)
         self._promise_back_off = BackOff(self.settings.pause, self.settings.period)
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds

@@ -7,7 +7,8 @@ came first waited for ``hold[size]`` at the least, and ``its latency - seconds -
 held. The one is exact where an arrival let the batch leave, the other where its time was over; the lesser of the two is taken.
 
 What is planned with is that quantile of it which is promised of the requests: those to whom it matters, who came first, are some
-of them only, so that this is more than must be free, by what the way varies.
+of them only, so that this is more than must be free, by what the way varies. Until it is measured live, what was profiled is
+planned with, or what is assumed where nobody measured it: a first plan that leaves nothing free is late by the way.
 """
 
 from __future__ import annotations
@@ -36,16 +37,24 @@ class WayWatch:
     ----------
     slos : sequence of Slo
         ``seconds`` is the highest of their quantiles, and half of the shortest latency at most.
+    known : ServiceTime, optional
+        What is planned with until it was measured.
     """
 
-    def __init__(self, slos: Sequence[Slo]) -> None:
+    def __init__(self, slos: Sequence[Slo], known: ServiceTime | None = None) -> None:
         self._quantile = max(slo.quantile for slo in slos)
         self._most = min(slo.latency for slo in slos) / 2
         self._ways: deque[float] = deque(maxlen=KEPT)
         self._digest = ""
         self._tables: dict[tuple[str, int], Policy] = {}
-        self.seconds = 0.0
+        self.seconds = 0.0 if known is None else min(self._of(known), self._most)
         """What is planned with, s."""
+
+    def _of(self, known: ServiceTime) -> float:
+        if len(known.quantiles) < 2:
+            return known.mean
+        levels, seconds = zip(*known.quantiles, strict=True)
+        return max(known.mean, float(np.interp(self._quantile, levels, seconds)))
 
     def follow(self, plan: Plan) -> None:
         """This plan is in force: batches that left by another's tables tell nothing."""
@@ -86,5 +95,5 @@ class WayWatch:
             self.seconds = self.measured
 
     def before(self, profile: ServiceProfile) -> ServiceProfile:
-        """The function as requests find it that are so long on their way to it; as it was profiled, where that is not known yet."""
+        """The function as requests find it that are so long on their way to it; as it is, where they are not."""
         return replace(profile, way=ServiceTime(self.seconds)) if self.seconds else profile

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
+import re
 import signal
 import sys
 from collections.abc import Awaitable, Coroutine, Sequence
@@ -12,14 +14,16 @@ from pathlib import Path
 
 import click
 
-from sluice.batching.documents import ServiceProfile, Slo
+from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput, require
+from sluice.buffer_service.plans import source_at
 from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.cli.arrival_options import behind_buffer, read_profile
 from sluice.cli.cost_options import price_options
-from sluice.cli.document_files import read_document
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
 from sluice.cli.slo_options import slo_options
 from sluice.controller.deciding import DecidingProcess
+from sluice.controller.declared_plans import DeclaredPlans
 from sluice.controller.journal import Journal, cost_in_words, read_journal
 from sluice.controller.leadership import LEASE, controller_name, lead
 from sluice.controller.model_process import ModelProcess
@@ -40,6 +44,11 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
     multiple=True,
     metavar="FILE|FOLDER",
     help="Profiles of the models that have a plan in Redis; of a model without one, its live batches are learned from.",
+)
+@click.option(
+    "--declared",
+    metavar="file:PATH|ssm:/path/",
+    help="Plans that are declared there go into Redis, each when it is new; control goes on from them.",
 )
 @slo_options(required=False)
 @click.option(
@@ -70,6 +79,7 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 def command(
     fleet_path: str | None,
     profile_paths: tuple[str, ...],
+    declared: str | None,
     slos: tuple[Slo, ...],
     function: str,
     memory_sizes: tuple[int, ...],
@@ -99,6 +109,8 @@ def command(
     require_redis_url("--redis-url", redis_url)
     if redis_url.startswith("memory://"):
         raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers")
+    known = declared is None or re.match("file:.|ssm:/", declared) is not None
+    require(known, "--declared", declared, "file:PATH or ssm:/path/")
     plans = RedisPlans(redis_url, namespace)
     name = controller_name()
     journal = Journal(Path(journal_path) if journal_path else None, plans)
@@ -119,8 +131,9 @@ def command(
 
     else:
         interpret()  # what watches; what is decided is decided in another process
+        gc.freeze()  # what was imported stays
         settings = TuningSettings() if period is None else TuningSettings(period=period)
-        profiles = by_model((path, read_document(ServiceProfile, path, "--profile")) for path in _files(profile_paths))
+        profiles = by_model((path, behind_buffer(read_profile(path))) for path in _files(profile_paths))
         setups = ModelSetups(profiles, slos, function, memory_sizes, billing, max_batch_size, settings, servers)
 
         def work() -> Awaitable[None]:
@@ -128,9 +141,13 @@ def command(
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
+    async def leading() -> None:
+        also = () if declared is None else (DeclaredPlans(source_at(declared), plans, name).follow(),)
+        await asyncio.gather(work(), *also)
+
     async def run() -> None:
         try:
-            await lead(plans, name, work, lease)
+            await lead(plans, name, leading, lease)
         finally:
             await plans.close()
 

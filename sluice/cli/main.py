@@ -9,6 +9,7 @@ import difflib
 import importlib
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -34,6 +35,11 @@ COMMANDS = {
     "simulate": ("sluice.cli.simulate", "optimizer", "Run policies side by side on the same arrivals."),
     "serve": ("sluice.cli.serve", "serve", "Serve models through the batching buffer."),
     "plans": ("sluice.cli.plans", "serve", "Put plans into force at all buffers at once, see them, go back."),
+    "status": (
+        "sluice.cli.status",
+        "serve,optimizer",
+        "Say which plans are in force, whether promises are kept, and what it cost.",
+    ),
     "control": ("sluice.cli.control", "serve,optimizer", "Watch what runs, plan anew as it changes, put the plans into force."),
     "worker": ("sluice.cli.worker", "worker", "Serve models over HTTP, in batches."),
     "replay": ("sluice.cli.replay", "serve,optimizer", "Replay a trace against a running buffer."),
@@ -46,7 +52,13 @@ COMPUTING = frozenset({"fit", "predict", "recommend", "smdp", "fleet", "simulate
 
 
 def _missing(name: str, error: ModuleNotFoundError) -> Exception:
-    """What to say where a command has not found a module: what to install, but for one of ours, which is a defect."""
+    """What to say where a command has not found a module: what to install, but for one of ours, which is a defect.
+
+    The buffer's image has no more of ours than the buffer needs.
+    """
+    if name in COMMANDS and re.fullmatch(r"sluice\.(optimizer|profiler)", str(error.name)):
+        where = "the image of the buffer is without it, the one of --target control is not (docs/deploy.md)"
+        return click.UsageError(f"{name} needs {error.name}, which is not here: {where}")
     if str(error.name).partition(".")[0] == __package__.partition(".")[0] or name not in COMMANDS:
         return error
     wanted = f'pip install "{DISTRIBUTION}[{COMMANDS[name][1]}]"'

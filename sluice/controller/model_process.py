@@ -1,7 +1,7 @@
 """The shell of live control: reads what is recorded of the models, has their tuners decide, and writes the plans.
 
     every ``LOOK`` s    the plans in force are read where they changed; of each model with records that were not read so many
-                        ``PAGES`` of them at most; and tuners are asked what is due
+                        ``PAGES`` of them at most, the first pages together; and tuners are asked what is due
     what is due         is decided elsewhere (``deciding.py``), one model after the other, what happened before what is periodic.
                         While what decides is there, it decides as well what would be due ``take_along`` s later if nothing happened
     a new plan          is written under the lease, and is in force once it is read back as everybody reads it
@@ -24,7 +24,7 @@ from sluice.batching.documents import Plan
 from sluice.batching.errors import InvalidInput, SluiceError, StoreUnavailable
 from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
 from sluice.buffer_service.settings import NAMESPACE
-from sluice.buffer_service.stream_reader import News, RecordReader
+from sluice.buffer_service.stream_reader import NewArrivals, NewBatches, News, RecordReader
 from sluice.controller.deciding import Decider
 from sluice.controller.journal import Journal
 from sluice.controller.model_control import ModelControl, ModelTuner
@@ -235,11 +235,12 @@ def _look(watched: dict[str, _Watched], news: News, active: set[str], everything
     found = _Looked(set(), set(), {}, {})
     asked = watched.keys() if everything else active & watched.keys()
     quiet = {model: one.reader for model, one in watched.items() if model not in asked}
-    for model in {*asked, *(news.of(quiet) if quiet else ())}:
-        found.looked_at.add(model)
-        found.active.add(model)
+    found.looked_at.update(asked, news.of(quiet) if quiet else ())
+    found.active.update(found.looked_at)
+    known = {} if everything else news.read({model: watched[model].reader for model in found.looked_at})
+    for model in found.looked_at:
         try:
-            if not _read(watched[model], everything):
+            if not _read(watched[model], everything, known.get(model)):
                 found.active.remove(model)
         except SluiceError as error:
             found.trouble[model] = str(error)
@@ -259,14 +260,15 @@ def _look(watched: dict[str, _Watched], news: News, active: set[str], everything
     return found
 
 
-def _read(watched: _Watched, look_for_routes: bool) -> bool:
-    """Tell a tuner what was recorded; whether anything was."""
+def _read(watched: _Watched, look_for_routes: bool, known: tuple[NewArrivals, NewBatches] | None) -> bool:
+    """Tell a tuner what was recorded, of which the first page may be known; whether anything was."""
     control, reader = watched
     if look_for_routes:
         reader.look_for_routes()
     grown = False
     for _ in range(PAGES):
-        arrivals, batches = reader.look()
+        arrivals, batches = known or reader.look()
+        known = None
         control.see(arrivals, batches)
         grown = grown or bool(arrivals.arrivals.times or batches.batches)
         if not (arrivals.more or batches.more):

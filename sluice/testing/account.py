@@ -29,7 +29,7 @@ from sluice.local.functions import MB_PER_VCPU, Function
 from sluice.local.stack import AWS_ENVIRONMENT, LambdaProcess, lambda_process
 
 STACK = "sluice"
-_PLANS = re.compile(r'SLUICE_PLANS, Value: !Sub "([^"]+)"')
+_PLAN = re.compile(r'Name: !Sub \["(/sluice/[^"]*\$\{ModelName\})"')
 _FUNCTION = re.compile(r'FunctionName: !Sub "([^"]+)"')
 _DEFAULT = re.compile(r'^  (\w+): \{Type: [^,]+, Default: "?([^",}]*)', re.MULTILINE)
 _HANDLER = "def handler(event, context): return event"
@@ -89,12 +89,12 @@ class Account:
         defaults = dict(_DEFAULT.findall(template))
         for name in parameters or {}:
             require(name in defaults, "parameter", name, "one of the template's that has a default")
-        values = {**defaults, **(parameters or {}), "ModelName": model, "AWS::StackName": stack}
-        read_at = _PLANS.search(template)
-        assert read_at is not None, "the template says where the buffer reads its plans"
+        values = {**defaults, **(parameters or {}), "ModelName": model, "AWS::StackName": stack, "Scope": stack}
+        named = _PLAN.search(template)
+        assert named is not None, "the template has a parameter with the plan"
         self.url = url
-        self.plans = _filled_in(read_at[1], values)
-        self.plan_parameter = self.plans.removeprefix("ssm:") + model
+        self.plan_parameter = _filled_in(named[1], values)
+        self.plans = f"ssm:{self.plan_parameter.removesuffix(model)}"
         functions = {_filled_in(name, values) for name in _FUNCTION.findall(template)}
         self.functions = tuple(sorted(name for name in functions if not name.endswith("-none")))
 

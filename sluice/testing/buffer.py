@@ -362,14 +362,18 @@ def memory_buffer(
     given = _given(plan, model)
     if isinstance(given, str):
         settings = {"plans": given, **settings}
+    used = Settings(**{**QUIET, **settings})
+    in_memory = used.redis_url.startswith(IN_MEMORY)
+    if time == "virtual" and not (in_memory and model is not None):
+        what = "Redis is asked" if model is not None else "functions are asked where the plan says they are"
+        raise InvalidInput("time", time, f"real, where {what}: in virtual time there is no socket")
     passing = TIMES[time]()
     try:
         functions = Functions(model, takes, passing.clock) if model is not None else None
         source = _Plans(given) if isinstance(given, Plan) else None
         invoker = LocalInvoker(functions) if functions is not None else None
         telemetry = Telemetry(_Nowhere())
-        used = Settings(**{**QUIET, **settings})
-        store = MemoryStore(MemoryBackend(passing.clock), new_process_name()) if used.redis_url.startswith(IN_MEMORY) else None
+        store = MemoryStore(MemoryBackend(passing.clock), new_process_name()) if in_memory else None
         service = BufferService(used, store, invoker, source, passing.clock, telemetry)
         buffer = MemoryBuffer(service, passing, source, functions)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -15,6 +16,9 @@ import pytest
 from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
+STACK_ID = "arn:aws:cloudformation:us-east-1:123456789012:stack/mlp-prod/0b5d5b10-c85e-11f0-9c1d-0affe4b1c2d3"
+
+load = cache(sam_template.load)  # nobody writes into it
 
 
 class Template:
@@ -24,9 +28,9 @@ class Template:
     """
 
     def __init__(self, parameters: dict[str, str]) -> None:
-        self.body: dict[str, Any] = sam_template.load(ROOT / "template.yaml")
+        self.body: dict[str, Any] = load(ROOT / "template.yaml")
         defaults = {name: str(p["Default"]) for name, p in self.body["Parameters"].items() if "Default" in p}
-        self.values: dict[str, Any] = {"AWS::StackName": "mlp-prod", **defaults, **parameters}
+        self.values: dict[str, Any] = {"AWS::StackName": "mlp-prod", "AWS::StackId": STACK_ID, **defaults, **parameters}
         for name in (name for name, p in self.body["Parameters"].items() if p["Type"] == "CommaDelimitedList"):
             self.values[name] = self.values[name].split(",")
 

@@ -31,10 +31,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from sluice.batching.documents import Plan, PolicyDocument, read, write
-from sluice.batching.policy import size_or_timeout
+from sluice.batching.documents import Plan, PolicyDocument, Slo, read, write
+from sluice.batching.policy import no_batching, size_or_timeout
 from sluice.lambda_fn.contract import JSON, Batch, Item, decode_answers, decode_metadata, encode_batch
 from sluice.local.parent_death import die_with_parent
+from sluice.local.redis_server import RedisServer
 
 pytestmark = pytest.mark.deploy
 
@@ -310,6 +311,46 @@ async def test_a_buffer_on_the_deployed_plan_answers_and_follows_the_next_one(st
                     await asyncio.sleep(0.05)
             await asyncio.gather(*map(ask, range(4)))
             assert await metric(r'sluice_batch_size_count\{model="mlp"\}') == 5
+
+
+async def test_control_puts_the_declared_plan_into_force_and_the_status_of_the_model_is_told(
+    stack: Loopback, tmp_path: Path
+) -> None:
+    """As tasks with EnableControl=true run, on a Redis in the place of the cache: the buffer has its plan from control alone."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    program = Path(sys.executable).parent / "sluice"
+    alone = PolicyDocument.of(no_batching())
+    plan = Plan(model="mlp", function="sluice-1769:live", policy=alone, slo=Slo(0.5), memory_mb=1769)
+    stack.client("ssm").put_parameter(Name="/sluice/sluice/plans/mlp", Value=write(plan).decode(), Overwrite=True)
+    with RedisServer(port=0) as server:
+        settings = {"SLUICE_REDIS_URL": server.url, "SLUICE_NAMESPACE": "sluice"}
+        environment = {**stack.environment, **settings}
+        declared = ["control", "--declared", "ssm:/sluice/sluice/plans/", "--architecture", "arm64"]
+        with (tmp_path / "control.log").open("wb") as out:
+            control = subprocess.Popen([program, *declared], env=environment, stderr=out, preexec_fn=die_with_parent())
+        try:
+            command: list[str | Path] = [program, "serve", "--port", str(port), "--plans", "redis:"]
+            with child(command, environment, ready=f"{url}/v2/health/ready", log=tmp_path / "buffer.log"):
+                async with aiohttp.ClientSession(url) as client:
+                    for _ in range(20):
+                        async with client.post("/v2/models/mlp/infer", json=question(1, 2, 3)) as response:
+                            check_answer(await response.read(), 1, 2, 3)
+
+                def told(*arguments: str) -> Any:
+                    done = subprocess.run(
+                        [program, *arguments, "--json"], env=environment, capture_output=True, timeout=STEP_WITHIN
+                    )
+                    assert done.returncode == 0, done.stderr
+                    return msgspec.json.decode(done.stdout)
+
+                (status,) = [each for each in told("status", "--architecture", "arm64")["models"] if each["model"] == "mlp"]
+                assert (status["digest"], status["requests"], status["put"]["why"]) == (plan.digest, 20, "declared")
+                assert status["kept"] is not None and status["spent"]["usd_per_million"] > 0
+                assert "/sluice/sluice/plans/mlp" in {each["by"] for each in told("plans", "history", "mlp")}
+        finally:
+            control.terminate()
+            assert control.wait(30) == 0, (tmp_path / "control.log").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from sluice.batching.policy import no_batching
 from sluice.buffer_service.redis_servers import COMMAND_TIMEOUT
 from sluice.buffer_service.settings import PREFIX, Settings
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.cli.control import command as control
 from sluice.cli.main import sluice
 from sluice.cli.profile import command as profile
 from sluice.cli.recommend import command as recommend
@@ -390,14 +391,197 @@ def test_an_endpoint_is_deployed_where_none_is_named(template: AnyTemplate) -> N
     assert {action.partition(":")[0] for action in actions} == {"ecr", "logs"}
 
 
-def test_no_role_may_do_anything_to_everything(template: AnyTemplate) -> None:
-    for role in template().of_type("AWS::IAM::Role").values():
-        assert "ManagedPolicyArns" not in role
-        for policy in role["Policies"]:
-            for statement in policy["PolicyDocument"]["Statement"]:
-                actions = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
-                assert not [action for action in actions if "*" in action]
-                assert statement["Resource"] != "*" or actions == ["ecr:GetAuthorizationToken"]
+WILDCARDS = {
+    ("ecr:GetAuthorizationToken", "*"): "has no resource to name",
+    ("ssm:GetParametersByPath", "plans/*"): "a parameter a model, and models are added",
+    ("ssm:GetParametersByPath", "keys/*"): "a parameter for each document of keys",
+    ("logs:", "log-group:/aws/sagemaker/*"): "SageMaker names the group of an endpoint as it makes it",
+}
+"""Where a permission has a star: the beginning of the action, the end of the resource, and why."""
+
+
+def statements(filled: Any) -> list[tuple[str, list[str], list[str]]]:
+    """What every role and policy allows: by its logical name, actions and resources."""
+    found = []
+    for kind in ("Role", "Policy"):
+        for name, properties in filled.of_type(f"AWS::IAM::{kind}").items():
+            assert "ManagedPolicyArns" not in properties
+            for policy in properties.get("Policies", [properties]):
+                for statement in policy["PolicyDocument"]["Statement"]:
+                    assert statement.keys() == {"Effect", "Action", "Resource"} and statement["Effect"] == "Allow"
+                    actions, resources = (
+                        told if isinstance(told, list) else [told] for told in (statement["Action"], statement["Resource"])
+                    )
+                    found.append((name, actions, [each if isinstance(each, str) else str(each) for each in resources]))
+    return found
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {
+            "EnableApiKeys": "true",
+            "CacheMode": "serverless",
+            "PingMemory": "1769",
+            "FunctionArns": "arn:aws:lambda:r:a:function:f:live",
+        },
+        {
+            "EnableControl": "true",
+            "ControlImage": "1.dkr.ecr.eu-west-1.amazonaws.com/team/control@sha256:ab",
+            "GpuBackend": "sagemaker",
+        },
+        {"BufferStack": "mlp-prod", "GpuBackend": "sagemaker", "GpuEndpoint": "gpu"},
+    ],
+)
+def test_no_permission_has_a_star_without_a_reason(template: AnyTemplate, told: dict[str, str]) -> None:
+    image = "123456789012.dkr.ecr.us-east-1.amazonaws.com/sluice/buffer:1"
+    allowed = statements(template(BufferImage=image, GpuImage=image, **told))
+    assert allowed
+    for name, actions, resources in allowed:
+        assert not [action for action in actions if "*" in action], name
+        for resource in (each for each in resources if "*" in each):
+            reasons = [(begins, ends) for begins, ends in WILDCARDS if resource.endswith(ends) and (ends != "*" or resource == "*")]
+            assert any(all(action.startswith(begins) for action in actions) for begins, _ in reasons), (name, actions, resource)
+
+
+def test_who_may_take_on_a_role_is_the_service_that_runs_it(template: AnyTemplate) -> None:
+    control = {"EnableControl": "true", "ControlImage": "1.dkr.ecr.us-east-1.amazonaws.com/c:1"}
+    filled = template(PingMemory="512", GpuBackend="sagemaker", **control)
+    trusted = {}
+    for name, role in filled.of_type("AWS::IAM::Role").items():
+        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+        assert statement["Action"] == "sts:AssumeRole"
+        trusted[name] = statement["Principal"]["Service"].removesuffix(".amazonaws.com")
+    tasks = dict.fromkeys(("BufferRole", "BufferStartRole", "ControlRole"), "ecs-tasks")
+    assert trusted == {"FunctionRole": "lambda", "PingRole": "scheduler", "GpuRole": "sagemaker", **tasks}
+
+
+@pytest.mark.parametrize(
+    ("image", "arn"),
+    [
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/buffer:1", "ecr:us-east-1:123456789012:repository/buffer"),
+        (
+            "123456789012.dkr.ecr.eu-west-3.amazonaws.com/team/a/buffer@sha256:0f",
+            "ecr:eu-west-3:123456789012:repository/team/a/buffer",
+        ),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/buffer", "ecr:us-east-1:123456789012:repository/buffer"),
+    ],
+)
+def test_a_task_may_pull_its_own_image_and_no_other(template: AnyTemplate, image: str, arn: str) -> None:
+    assert re.fullmatch(template().body["Parameters"]["BufferImage"]["AllowedPattern"], image)
+    pulled = {
+        name: resources for name, actions, resources in statements(template(BufferImage=image)) if "ecr:BatchGetImage" in actions
+    }
+    assert pulled == {"BufferStartRole": [f"arn:<AWS::Partition>:{arn}"]}
+    other = "123456789012.dkr.ecr.us-east-1.amazonaws.com/control:2"
+    both = {"BufferImage": image, "EnableControl": "true", "ControlImage": other}
+    (two,) = [resources for _, actions, resources in statements(template(**both)) if "ecr:BatchGetImage" in actions]
+    assert two == [f"arn:<AWS::Partition>:{arn}", "arn:<AWS::Partition>:ecr:us-east-1:123456789012:repository/control"]
+
+
+@pytest.mark.parametrize("image", ["buffer:1", "ghcr.io/team/buffer:1", "12.dkr.ecr.us-east-1.amazonaws.com/buffer"])
+def test_an_image_that_no_permission_can_name_is_refused(template: AnyTemplate, image: str) -> None:
+    for name in ("BufferImage", "ControlImage", "GpuImage"):
+        assert re.fullmatch(template().body["Parameters"][name]["AllowedPattern"], image) is None
+
+
+def test_a_certificate_has_the_load_balancer_speak_tls_alone(template: AnyTemplate) -> None:
+    """Without one it is HTTP, as the page says."""
+    arn = "arn:aws:acm:us-east-1:123456789012:certificate/1"
+    for told, port, scheme in (({}, 80, "http"), ({"CertificateArn": arn}, 443, "https")):
+        filled = template(**told)
+        listeners = filled.of_type("AWS::ElasticLoadBalancingV2::Listener")
+        assert [(of["Port"], of["Protocol"]) for of in listeners.values()] == [(port, scheme.upper())]
+        (rule,) = filled.resource("ClientAccess")["SecurityGroupIngress"]
+        assert (rule["FromPort"], rule["ToPort"], rule["CidrIp"]) == (port, port, "10.0.0.0/8")
+        assert filled.resolve(filled.body["Outputs"]["Url"]["Value"]).startswith(f"{scheme}://")
+        if told:
+            assert filled.resource("Listener")["Certificates"] == [{"CertificateArn": arn}]
+            assert filled.resource("Listener")["SslPolicy"].startswith("ELBSecurityPolicy-TLS13-1-2")
+
+
+def test_only_the_load_balancer_can_be_called_from_elsewhere(template: AnyTemplate) -> None:
+    told = {"EnableControl": "true", "ControlImage": "1.dkr.ecr.us-east-1.amazonaws.com/c:1", "InterfaceEndpoints": "all"}
+    callers = {
+        name: {rule.get("SourceSecurityGroupId") or rule["CidrIp"] for rule in group.get("SecurityGroupIngress", [])}
+        for name, group in template(**told).of_type("AWS::EC2::SecurityGroup").items()
+    }
+    inside = {"<BufferAccess>", "<ControlAccess>"}
+    assert callers == {
+        **{"ClientAccess": {"10.0.0.0/8"}, "BufferAccess": {"<ClientAccess>"}, "ControlAccess": set()},
+        **{"CacheAccess": inside, "EndpointAccess": inside},
+    }
+
+
+def test_tokens_are_asked_for_as_the_parameters_say(template: AnyTemplate) -> None:
+    told = {"JwtJwks": "https://id.example/jwks.json", "JwtIssuer": "https://id.example", "JwtAudience": "sluice"}
+    settings = Settings.from_environment(environment(template(**told).resource("BufferTask")))
+    assert (settings.jwt_jwks, settings.jwt_issuer, settings.jwt_audience) == tuple(told.values())
+    assert Settings.from_environment(environment(template().resource("BufferTask"))).jwt_jwks == ""
+    (assertion,) = template().body["Rules"]["IssuerGiven"]["Assertions"]
+    for name in ("JwtIssuer", "JwtAudience"):
+        assert not template(**{**told, name: ""}).condition(assertion["Assert"])
+    assert template(**told).condition(assertion["Assert"])
+
+
+@pytest.mark.parametrize("mode", ["node", "serverless"])
+def test_the_cache_is_encrypted_and_its_one_user_may_do_what_is_documented_and_no_more(template: AnyTemplate, mode: str) -> None:
+    filled = template(CacheMode=mode)
+    (user,) = filled.of_type("AWS::ElastiCache::User").values()
+    (line,) = re.findall(r"^ACL SETUSER sluice (.*)$", (ROOT / "docs" / "reliability.md").read_text(), re.M)
+    documented = {
+        word for word in line.replace("~sluice:*", "~mlp-prod:*").split() if word not in (">PASSWORD", "resetkeys", "resetchannels")
+    }  # a new user has none
+    assert set(user["AccessString"].split()) == documented
+    assert (user["UserName"], user["Engine"]) == ("default", "redis")  # who connects without a name; no other engine has none
+    (group,) = filled.of_type("AWS::ElastiCache::UserGroup").values()
+    assert group["UserIds"] == ["<CacheUser>"]
+    if mode == "node":
+        nodes = filled.resource("CacheNodes")
+        assert nodes["AtRestEncryptionEnabled"] is nodes["TransitEncryptionEnabled"] is True
+        assert nodes["UserGroupIds"] == ["<CacheUsers>"]
+    else:  # which is encrypted always
+        assert filled.resource("CacheMetered")["UserGroupId"] == "<CacheUsers>"
+    assert environment(filled.resource("BufferTask"))["SLUICE_REDIS_URL"].startswith("rediss://")
+    assert not template(CacheMode="none").of_type("AWS::ElastiCache::User")
+
+
+CONTROL = {"EnableControl": "true", "ControlImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/control:1"}
+
+
+def test_control_runs_beside_the_buffer_and_both_follow_the_plans_in_the_cache(template: AnyTemplate) -> None:
+    for mode in ("node", "serverless"):
+        filled = template(CacheMode=mode, **CONTROL)
+        task = filled.of_type("AWS::ECS::TaskDefinition")["ControlTask"]
+        buffer, beside = environment(filled.resource("BufferTask")), environment(task)
+        assert buffer["SLUICE_PLANS"] == "redis:"
+        assert beside.items() <= buffer.items() and beside.keys() == {"SLUICE_REDIS_URL", "SLUICE_NAMESPACE"}
+        (container,) = task["ContainerDefinitions"]
+        program, name, *arguments = container["Command"]
+        assert (program, name) == ("sluice", "control")
+        given = control.make_context(
+            name, [*arguments[:2], *arguments[4:]], click.Context(sluice, **sluice.context_settings)
+        ).params
+        assert (given["declared"], given["architecture"]) == ("ssm:/sluice/mlp-prod/plans/", "arm64")
+        assert arguments[2:4] == ["--profile", "/app/profiles"]
+        assert f"mkdir {arguments[3]} " in (ROOT / "buffer_service" / "Dockerfile").read_text()
+        (tag,) = filled.resource("Buffer")["Tags"]
+        assert tag["Value"] == {"Fn::GetAtt": ["ControlService", "Name"]}  # it waits for it, or requests would find no plan
+        (allowed,) = [(actions, resources) for name, actions, resources in statements(filled) if name == "ControlRole"]
+        plans = "arn:<AWS::Partition>:ssm:<AWS::Region>:<AWS::AccountId>:parameter/sluice/mlp-prod/plans"
+        assert allowed == (["ssm:GetParametersByPath"], [plans, f"{plans}/*"])
+
+
+@pytest.mark.parametrize("told", [{}, {"CacheMode": "none", **CONTROL}, {"BufferStack": "other", **CONTROL}])
+def test_where_nothing_is_to_be_controlled_the_plans_stay_parameters(template: AnyTemplate, told: dict[str, str]) -> None:
+    filled = template(**told)
+    assert "ControlTask" not in filled.of_type("AWS::ECS::TaskDefinition")
+    assert environment(filled.resource("BufferTask"))["SLUICE_PLANS"] == "ssm:/sluice/mlp-prod/plans/"
+    assert filled.of_type("AWS::ECS::Service").keys() <= {"Buffer"}
+    if told:
+        assertions = template().body["Rules"]["ControlGiven"]["Assertions"]
+        assert [filled.condition(assertion["Assert"]) for assertion in assertions] == [True, False]
 
 
 def test_the_alarm_compares_late_requests_with_what_the_slo_allows(template: AnyTemplate) -> None:

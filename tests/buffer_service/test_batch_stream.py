@@ -16,7 +16,7 @@ from sluice.buffer_service.batch_stream import batch_stream_key, pack_batches
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
-from sluice.buffer_service.stream_reader import News, RecordReader
+from sluice.buffer_service.stream_reader import TOGETHER, News, RecordReader
 from sluice.lambda_fn.contract import Answer, Measured, decode_batch, encode_answers
 from tests.buffer_service.conftest import NO_BATCHING, Function, serving
 
@@ -214,10 +214,43 @@ async def test_of_many_models_those_with_records_that_were_not_read_are_told_in_
     news.close()
 
 
+async def test_what_many_models_have_is_read_with_one_question_and_is_what_each_reader_would_find(
+    queue, client, redis_server, model
+):
+    news, readers = News(redis_server.url), {name: RecordReader(redis_server.url, name) for name in (model, "quiet")}
+    asked = client.info("commandstats").get("cmdstat_xread", {}).get("calls", 0)
+    for n in (1, 2, 0):
+        for _ in range(n):
+            await queue.advance(Events([b"a" * 16], measured=[measured()]))
+        found = news.read(readers)
+        assert [len(found[model][0].arrivals.times), len(found[model][1].batches)] == [n, n]
+        assert not found["quiet"][0].arrivals.times
+        assert not any(each.missed or each.more or each.began_anew for both in found.values() for each in both)
+    apart = RecordReader(redis_server.url, model)
+    arrivals, batches = apart.look()
+    assert (apart.positions, len(arrivals.arrivals.times), len(batches.batches)) == (readers[model].positions, 3, 3)
+    assert client.info("commandstats")["cmdstat_xread"]["calls"] == asked + 3
+    client.delete(stream_key(model))  # as where Redis lost its data
+    assert news.read(readers)[model][0].began_anew
+    await queue.advance(Events([b"a" * 16]))
+    assert len(news.read(readers)[model][0].arrivals.times) == 1
+    news.close()
+
+
+def test_more_models_than_fit_one_question_are_read_with_several(client, redis_server, model):
+    news, readers = News(redis_server.url), {f"{k}": RecordReader(redis_server.url, f"{k}") for k in range(TOGETHER + 1)}
+    asked = client.info("commandstats").get("cmdstat_xread", {}).get("calls", 0)
+    assert news.read(readers).keys() == readers.keys()
+    assert client.info("commandstats")["cmdstat_xread"]["calls"] == asked + 2
+    news.close()
+
+
 def test_where_not_all_streams_can_be_asked_for_at_once_every_model_may_have_records(client, redis_server, model):
     client.set(stream_key(model), "no stream, as a cluster has none here")
     news, readers = News(redis_server.url), {name: RecordReader(redis_server.url, name) for name in (model, "quiet")}
     assert news.of(readers) == {model, "quiet"}
+    assert news.read(readers) == {}
     news.close()
-    with pytest.raises(StoreUnavailable):
-        News("redis://127.0.0.1:1").of(readers)
+    for ask in (News("redis://127.0.0.1:1").of, News("redis://127.0.0.1:1").read):
+        with pytest.raises(StoreUnavailable):
+            ask(readers)

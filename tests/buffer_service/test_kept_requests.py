@@ -12,11 +12,14 @@ import pytest
 
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.policy import no_batching, size_or_timeout, static
-from sluice.buffer_service.kept_requests import Wish, check_key
+from sluice.buffer_service.kept_requests import ADDRESS, INHERITED_AFTER, Asked, Keeper, Wish, _encode, _entry_id, check_key
+from sluice.buffer_service.members import encode_member
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.results import MemoryResults
+from sluice.buffer_service.results import Bounds, MemoryResults
+from sluice.buffer_service.store import Events, Limits
 from sluice.lambda_fn import ItemError
+from sluice.lambda_fn.contract import Answer, Item
 from sluice.testing import memory_buffer
 from tests.buffer_service.conftest import NO_BATCHING, Function, memory, serving
 from tests.buffer_service.virtual_time import in_virtual_time
@@ -145,8 +148,7 @@ def test_what_waited_at_a_process_that_is_no_more_is_told_as_failed():
     with memory_buffer(Doubler, PAIRS, request_timeout=10.0) as buffer:
         backend = buffer._service._store._backend
         results = MemoryResults(backend.results["doubler"], buffer._service.keeper.bounds, lambda: buffer.now)
-        record = b"\x96\xa0\xc4\x01x\x00\xa0\x90\xc4\x00"  # of a process that is no more
-        buffer._time.run(results.begin("r" + "0" * 32, b"t" * 16, record))
+        buffer._time.run(results.begin("r" + "0" * 32, b"t" * 16, _encode(Asked("", b"x"))))  # of a process that is no more
         assert buffer.get("/v2/models/doubler/results/r" + "0" * 32).status == 202
         buffer.sleep(16.0)
         lost = buffer.get("/v2/models/doubler/results/r" + "0" * 32)
@@ -154,6 +156,16 @@ def test_what_waited_at_a_process_that_is_no_more_is_told_as_failed():
         assert "the process that had the request told of no answer in time" in lost.json["detail"]
         buffer._time.run(results.begin("r" + "1" * 32, b"t" * 16, b"\xff"))  # of a version that is not known here
         assert buffer.get("/v2/models/doubler/results/r" + "1" * 32).status == 410
+
+
+def test_a_key_of_a_process_that_is_no_more_is_free_when_its_request_counts_as_lost():
+    with memory_buffer(Doubler, no_batching(), request_timeout=10.0) as buffer:
+        backend = buffer._service._store._backend
+        results = MemoryResults(backend.results["doubler"], buffer._service.keeper.bounds, lambda: buffer.now)
+        buffer._time.run(results.begin(_entry_id("", b"order-17"), b"t" * 16, _encode(Asked("", b"another body"))))
+        assert buffer.ask(21, headers=keyed()).status == 422
+        buffer.sleep(16.0)
+        assert buffer.ask(21, headers=keyed()).json == 42
 
 
 def test_where_nothing_is_kept_the_preference_is_passed_over_and_a_key_is_refused():
@@ -304,6 +316,81 @@ async def test_a_process_that_is_stopped_keeps_what_it_still_answers():
         _, headers, _ = await buffer.post("/models/m", b"21", **LATER)
     entry = await store.results("m", buffer.service.keeper.bounds).read(headers["location"].rpartition("/")[2])
     assert entry is not None and entry.state == b"d"
+
+
+async def _dies(store: MemoryStore, *requests: tuple[str, str]) -> None:
+    """What a process leaves that died with requests of these addresses in the queue, which are to be answered with this status."""
+    members = []
+    for number, (address, status) in enumerate(requests):
+        item = Item(f"{store.process}{number:08x}", "application/json", b"21", {ADDRESS: address, "status": status})
+        members.append(encode_member(item))
+    await store.queue("m", Limits()).advance(Events(members))
+
+
+async def _served(function: Function, requests: int) -> None:
+    """By the process that is left, when the leases of the dead one are over."""
+    async with asyncio.timeout(10.0):
+        while sum(len(batch.items) for batch in function.batches) < requests:
+            await asyncio.sleep(0.1)
+
+
+@in_virtual_time
+async def test_who_has_the_batch_keeps_the_answer_of_a_process_that_died():
+    backend, function = memory(), Function()
+    dead, store = MemoryStore(backend, "p0000000"), MemoryStore(backend, "p0000001")
+
+    async def answer(batch):
+        return [
+            Answer(item.id, int(item.headers["status"]), item.content_type, item.body, {**item.headers, "x-own": "1"})
+            for item in batch.items
+        ]
+
+    function.answer = answer
+    async with serving(function, no_batching(), store) as buffer:
+        bounds = buffer.service.keeper.bounds
+        results = dead.results("m", bounds)
+        ids = ["k" + f"{number:032x}" for number in range(3)]
+        for entry_id in ids:
+            await results.begin(entry_id, b"t" * 16, _encode(Asked("", b"x")))
+        token = (b"t" * 16).hex()
+        await _dies(dead, *((f"m/{entry_id}/{token}", status) for entry_id, status in zip(ids, ("200", "500", "200"), strict=True)))
+        await results.finish(ids[2], b"t" * 16, b"d", _encode(Asked("", b"x", 201)))  # as by a process that is only slow
+        await _served(function, 3)
+        assert [ADDRESS in item.headers for batch in function.batches for item in batch.items] == [False] * 3
+        await asyncio.sleep(INHERITED_AFTER + 0.1)
+        found = [await buffer.get(f"/v2/models/m/results/{entry_id}") for entry_id in ids]
+        told = [(status, headers["sluice-result"]) for status, headers, _ in found]
+        assert told == [(200, "done"), (500, "failed"), (201, "done")]
+        assert (found[0][2], found[0][1]["x-own"], found[0][1]["x-request-id"]) == (b"21", "1", "p000000000000000")
+
+
+@in_virtual_time
+async def test_what_is_inherited_is_kept_at_once_where_the_process_ends():
+    backend, function = memory(), Function()
+    dead, store = MemoryStore(backend, "p0000000"), MemoryStore(backend, "p0000001")
+    async with serving(function, no_batching(), store) as buffer:
+        results = dead.results("m", buffer.service.keeper.bounds)
+        await results.begin("k" + "0" * 32, b"t" * 16, _encode(Asked("", b"x")))
+        await _dies(dead, (f"m/k{'0' * 32}/{(b't' * 16).hex()}", "200"))
+        await _served(function, 1)
+    entry = await results.read("k" + "0" * 32)
+    assert entry is not None and entry.state == b"d"
+
+
+@in_virtual_time
+async def test_of_what_is_inherited_no_more_is_held_than_is_kept():
+    store = MemoryStore(memory(), "p0000001")
+    keeper = Keeper(Bounds(10, 1000, 60.0, 60.0), lambda: store)
+    results, token = keeper.of("m"), b"t" * 16
+    for entry_id in ("a", "b", "c"):
+        await results.begin(entry_id, token, _encode(Asked("", b"x")))
+    for entry_id in ("a", "b"):
+        keeper.inherit(f"m/{entry_id}/{token.hex()}", "id", Answer("id", 200, "text/plain", b"x" * 501))
+    await asyncio.sleep(INHERITED_AFTER + 0.1)
+    assert [(await results.read(entry_id)).state for entry_id in ("a", "b")] == [b"d", b"w"]
+    keeper.inherit(f"m/c/{token.hex()}", "id", Answer("id", 200, "text/plain", b"x" * 400))  # for there is room again
+    await keeper.close()
+    assert (await results.read("c")).state == b"d"
 
 
 class AwayStore(MemoryStore):

@@ -22,9 +22,10 @@ from sluice.buffer_service import redis_servers
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.members import encode_member
-from sluice.buffer_service.redis_plans import LEASE, WRITE
+from sluice.buffer_service.redis_plans import LEASE, WRITE, RedisPlans
 from sluice.buffer_service.redis_store import ADVANCE, SET_ASIDE, RedisStore
 from sluice.buffer_service.store import Events, Limits
+from sluice.buffer_service.stream_reader import News, RecordReader
 from sluice.buffer_service.told import Told
 from sluice.lambda_fn.contract import Item
 from sluice.local.redis_server import RedisServer, RedisServerError
@@ -124,6 +125,33 @@ async def test_the_documented_user_may_do_all_that_the_buffer_does_and_touch_not
                     user.execute_command(*command)
 
 
+async def test_the_documented_user_may_also_control_and_look_at_what_was_recorded(function):
+    with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as admin:
+        version = make_user(admin, namespace="blue")
+        url = f"redis://sluice:secret@127.0.0.1:{server.port}/0"
+        await serves(url, function, namespace="blue")
+        readers = {"m": RecordReader(url, "m", "blue"), "n": RecordReader(url, "n", "blue")}
+        readers["m"].look_for_routes()
+        arrivals, batches = readers["m"].look()
+        assert len(arrivals.arrivals.times) == 33 and batches.batches
+        news = News(url)
+        assert news.of(readers) == set()
+        plans = RedisPlans(url, "blue")
+        assert await plans.lead("here", 5.0)
+        declared = plan(POLICY, "m")
+        await plans.write(declared, "here", "why", leader="here")
+        await plans.note_declared(declared)
+        await plans.note_decision(b"{}")
+        await plans.changed(0.01)
+        told = await plans.plans(), await plans.history(), await plans.reasons(1), await plans.decisions(1), await plans.declared()
+        assert all(told) and await plans.leader() == "here"
+        await plans.resign("here")
+        await plans.close()
+        for each in (*readers.values(), news):
+            each.close()
+        assert admin.acl_log() == [] or version < (7, 2)
+
+
 async def test_a_user_whose_rights_do_not_suffice_is_told_which(function):
     with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as admin:
         make_user(admin, "-evalsha", "-eval")
@@ -155,9 +183,8 @@ def test_the_documented_user_has_the_commands_that_are_used_and_no_more():
     sources = [(ROOT / "buffer_service" / name).read_text() for name in ("redis_store.py", "redis_servers.py", "redis_plans.py")]
     used = {name for source in sources for name in re.findall(r'\("([A-Z]{3,})"[,)]', source)}
     used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE + WRITE.text + LEASE.text)) | {
-        "CLIENT|SETINFO",
-        "SMEMBERS",
-    }  # the latter reads the record
+        *("CLIENT|SETINFO", "SMEMBERS", "XRANGE", "MULTI", "EXEC")
+    }  # the latter read the records
     used = {"CLUSTER|SLOTS" if name == "CLUSTER" else name for name in used - {"NOPOLICY", "UNBLOCKED", "WRONGTYPE"}}
     granted = {word[1:].upper() for word in documented_rights("sluice", "x") if word.startswith("+")}
     assert granted == used

@@ -105,6 +105,11 @@ def test_a_class_that_would_be_dropped_as_it_comes_is_refused_with_the_time_afte
         ({}, b'{"parameters": {"sluice_class": "slow"}, "inputs": []}', "slow", 1.3, 1.5),
         ({}, b'{"parameters": {"sluice_deadline": 1, "other": {}}}', "fast", 0.8, 1.0),
         ({CLASS_HEADER: b"any"}, b'{"parameters": {"sluice_class": "slow", "sluice_deadline": 1}}', "any", 0.8, 1.0),
+        ({}, b'{"parameters": {"priority": 2}}', "slow", 1.3, 1.5),
+        ({}, b'{"parameters": {"priority": 3, "timeout": 1000000}}', "any", 0.8, 1.0),
+        ({}, b'{"parameters": {"priority": 0, "timeout": 0}}', "fast", 0.0, 0.2),
+        ({}, b'{"parameters": {"priority": 3, "sluice_class": "slow", "timeout": 9, "sluice_deadline": 1}}', "slow", 0.8, 1.0),
+        ({CLASS_HEADER: b"slow", DEADLINE_HEADER: b"1"}, b'{"parameters": {"priority": 7, "timeout": -1}}', "slow", 0.8, 1.0),
         ({}, b'{"parameters": null}', "fast", 0.0, 0.2),
         ({}, b'{"parameters": [1]}', "fast", 0.0, 0.2),
         ({}, b"\xff\x00", "fast", 0.0, 0.2),
@@ -115,6 +120,12 @@ def test_a_class_and_a_deadline_are_told_by_header_or_parameter_and_the_first_cl
 ):
     told = Classes(plan(FAST, SLOW, ANY)).of(said, {}, body)
     assert (told.name, told.slack, told.latency) == (name, pytest.approx(slack), latency)
+
+
+def test_priorities_go_by_what_is_promised_wherever_a_class_stands_in_the_plan():
+    classes = Classes(plan(SLOW, ANY, FAST))
+    named = [classes.of({}, {}, b'{"parameters": {"priority": %d}}' % priority).name for priority in (0, 1, 2, 3)]
+    assert named == ["slow", "fast", "slow", "any"]
 
 
 def test_of_a_body_with_binary_tensors_the_parameters_in_front_are_read():
@@ -143,6 +154,15 @@ def test_of_a_body_with_binary_tensors_the_parameters_in_front_are_read():
         ({DEADLINE_HEADER: b"1e9"}, b"", "sluice-deadline: '1e9'"),
         ({}, b'{"parameters": {"sluice_deadline": true}}', "sluice_deadline: 'True'"),
         ({}, b'{"parameters": {"sluice_deadline": "1"}}', "sluice_deadline: '1'"),
+        ({}, b'{"parameters": {"priority": 3}}', "priority: '3' is not allowed; allowed: 0 for none, or 1 to 2: fast, slow"),
+        ({}, b'{"parameters": {"priority": true}}', "priority: 'True' is not allowed"),
+        ({}, b'{"parameters": {"priority": -1}}', "priority: '-1' is not allowed"),
+        (
+            {},
+            b'{"parameters": {"timeout": 0.5}}',
+            "timeout: '0.5' is not allowed; allowed: microseconds: 0 for none, or an integer",
+        ),
+        ({}, b'{"parameters": {"timeout": 86400000001}}', "timeout: '86400000001' is not allowed; allowed: microseconds: 0 for"),
     ],
 )
 def test_what_is_no_class_of_the_plan_or_no_time_is_refused_with_its_name_and_value(said, body, refused):

@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, ServiceTime, write
+from sluice.batching.errors import InvalidInput
+from sluice.cli import control
+from sluice.cli.arrival_options import WAY
+
+LAW = LinearServiceTime(0.01, 0.001)
+
 Exit = Callable[..., tuple[int, str, str]]
 
 
@@ -33,9 +42,28 @@ def test_what_it_follows_and_where_is_asked_for(exit_of: Exit, tmp_path: Path) -
         (["--fleet", "fleet.yaml", "--profile", "profile.json"], "--profile"),
         (["--period", "0"], "period"),
         (["--slo", "fast"], "slo"),
+        (["--declared", "s3://plans"], "--declared: 's3://plans' is not allowed; allowed: file:PATH or ssm:/path/"),
     ):
         code, _, said = exit_of("control", *arguments)
         assert (code, named in said) == (2, True)
     for arguments, named in ((["--redis-url", "memory://"], "--redis-url"), (["--lease", "0.1"], "--lease")):
         code, _, said = exit_of("control", "--fleet", str(tmp_path / "fleet.yaml"), *arguments)
         assert (code, named in said) == (2, True)
+
+
+def test_a_profile_whose_way_nobody_measured_is_planned_with_behind_the_way_that_all_commands_take(
+    exit_of: Exit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, float | None] = {}
+
+    def setups(profiles: dict[str, ServiceProfile], *_: object) -> None:
+        told.update({name: profile.way and profile.way.mean for name, profile in profiles.items()})
+        raise InvalidInput("this", "far", "what is looked at")
+
+    monkeypatch.setattr(control, "ModelSetups", setups)
+    points = [ProfilePoint(1769, 1, ServiceTime(0.01), 0.01)]
+    measured = {"way": ServiceTime(0.002)}
+    for name, what in (("a", {"points": points}), ("b", {"points": points} | measured), ("c", {"service_time": LAW})):
+        (tmp_path / f"{name}.json").write_bytes(write(ServiceProfile(function=name, **what)))
+    assert "this" in exit_of("control", "--profile", str(tmp_path), "--redis-url", "redis://127.0.0.1:1/0")[2]
+    assert told == {"a": WAY, "b": 0.002, "c": None}

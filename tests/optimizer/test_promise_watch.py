@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -73,10 +74,22 @@ def test_a_promise_that_is_just_kept_is_broken_no_sooner_in_the_mean_than_was_as
 
 
 def test_late_batches_that_come_in_runs_are_no_more_than_the_share_that_they_are() -> None:
-    watch = PromiseWatch(SLO)
-    watch.see(list(batches(0.04, 6000, 0, together=True, run=10)))
-    watch.clear()
-    assert len(list(alarms(watch, batches(0.04, 20_000, 1, together=True, run=10)))) <= 2
+    watch, found, seen = PromiseWatch(SLO), 0, batches(0.05, 60_000, 0, together=True, run=10)
+    while some := list(islice(seen, 100)):
+        watch.see(some)
+        found += watch.alarm is not None
+        watch.clear()
+    assert found <= 3
+
+
+def test_who_is_late_in_runs_is_heard_later_than_who_is_late_by_himself_and_heard() -> None:
+    def heard_after(run: int) -> float:
+        watch = PromiseWatch(SLO)
+        watch.see(list(batches(0.03, 3000, 0, together=True, run=run)))
+        watch.clear()
+        return next(alarms(watch, batches(0.5, 1000, 1, together=True, run=run)))
+
+    assert heard_after(1) < heard_after(10) < 300
 
 
 def test_the_alarm_tells_since_when_and_how_much() -> None:

@@ -15,6 +15,7 @@ from sluice.optimizer.service.times import service_times
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.tuning.deployments import deployment_of, single_route
 from sluice.optimizer.tuning.setup import TuningSetup
+from sluice.optimizer.tuning.simulated import simulate_control
 from sluice.optimizer.tuning.tuner import Tuner
 from sluice.optimizer.tuning.way import FEWEST, WayWatch
 
@@ -135,3 +136,35 @@ def test_plans_leave_the_way_free_and_it_is_not_taken_for_slower_service() -> No
     (_, without), (_, plan) = chosen(0.0), chosen(0.005)
     assert without.policy is not None and plan.policy is not None
     assert max(plan.policy.policy().hold[1:]) <= 0.1 - 0.007 - 0.005 < max(without.policy.policy().hold[1:])
+
+
+def test_what_was_profiled_or_is_assumed_of_the_way_is_planned_with_until_it_is_measured() -> None:
+    quantiles = [(q, 0.01 * q) for q in (0.0, 0.5, 0.95, 1.0)]
+    for way, seconds in ((ServiceTime(0.005), 0.005), (ServiceTime(0.005, quantiles, 100), 0.0095), (ServiceTime(7.0), 0.05)):
+        tuner = Tuner(TuningSetup("m", (SLO,), replace(PROFILE, way=way)))
+        trigger = tuner.due(0.0)
+        assert trigger is not None
+        plan = tuner.decide(0.0, trigger).plan
+        assert plan is not None and plan.policy is not None
+        assert max(hold for hold in plan.policy.policy().hold if hold < inf) <= 0.1 - 0.007 - seconds
+
+    tuner = Tuner(TuningSetup("m", (SLO,), replace(PROFILE, way=ServiceTime(0.005))))
+    tuner.in_force(PLAN, 1.7e9)
+    times, batches = served(40, 1500, 0.001)  # as they were profiled; the way is shorter than was assumed
+    tuner.arrived(times)
+    tuner.batches(batches)
+    for seconds in (10, 20):
+        trigger = tuner.due(float(times[-1]) + seconds)
+        if trigger is not None:
+            assert trigger.kind not in ("service", "way")
+            assert tuner.decide(float(times[-1]) + seconds, trigger).way == pytest.approx(0.001, abs=1e-6)
+        tuner.batches([b._replace(digest="another") for b in batches])
+
+
+@pytest.mark.full
+def test_a_simulated_buffer_has_the_way_in_its_latencies_and_in_no_invocation() -> None:
+    setup = TuningSetup("m", (SLO,), replace(PROFILE, way=ServiceTime(0.004)))
+    times = 1.7e9 + np.cumsum(np.random.default_rng(1).exponential(1 / 40, 4000))
+    run = simulate_control(setup, times, first=PLAN)
+    assert {decision.trigger.kind for decision in run.decisions} <= {"start", "periodic", "promise"}
+    assert [decision.way for decision in run.decisions] == pytest.approx([0.004] * len(run.decisions), abs=1e-6)

@@ -30,6 +30,8 @@ IMPORTED_AS = {
     "async-timeout": "",
     "setuptools": "",
     "nvidia-ml-py": "pynvml",
+    "opentelemetry-sdk": "opentelemetry",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
 }
 
 
@@ -167,7 +169,7 @@ BROUGHT = {"botocore", "hiredis", "llvmlite", "markupsafe", "PIL"}
         ("sluice/batching", []),
         ("sluice/http", ["worker"]),
         ("sluice/packaging", []),
-        ("buffer_service", ["serve", "jwt"]),
+        ("buffer_service", ["serve", "jwt", "otel"]),
         ("optimizer", ["optimizer"]),
         ("profiler", ["optimizer"]),
         ("sluice/cli", ["serve", "optimizer"]),

@@ -91,6 +91,17 @@ def test_a_plan_that_is_refused_is_said_and_the_one_in_force_stays():
         pass
 
 
+def test_two_real_buffers_may_share_a_redis(redis_server):
+    shared = {"time": "real", "redis_url": redis_server.url, "namespace": "tests-of-users"}
+    with memory_buffer(doubled, PAIRS, **shared) as one, memory_buffer(doubled, PAIRS, **shared) as other:
+        sent = [each.send(1) for each in (one, other)]
+        assert [each.answer.json for each in sent] == [2, 2]
+        place = one.ask(21, headers={"prefer": "respond-async"}).headers["location"]
+        while (found := other.get(place)).status == 202:
+            other.sleep(0.01)
+        assert found.json == 42
+
+
 def test_a_real_buffer_ends_with_who_still_waits_and_leaves_no_thread():
     before = threading.active_count()
     with memory_buffer(doubled, static(2, None), time="real") as buffer:
@@ -121,6 +132,8 @@ def test_what_is_not_allowed_is_named():
         ((doubled, PAIRS), {"time": "quick"}, "^time: 'quick' is not allowed; allowed: virtual or real$"),
         ((doubled, "nowhere.json"), {}, "^plan: 'nowhere.json' is not allowed; allowed: a plan, the path of its file, a policy"),
         ((None, PAIRS), {}, "^plan: 'a policy' is not allowed; allowed: a plan, where there is not one model"),
+        ((None, plan()), {}, "^time: 'virtual' is not allowed; .*: real, where functions are asked where the plan says they are"),
+        ((doubled, PAIRS), {"redis_url": "redis://x"}, "^time: 'virtual' is not allowed; allowed: real, where Redis is asked"),
         ((int, PAIRS), {}, "^model: 0 is not allowed; allowed: a class or an object with predict"),
         ((doubled, PAIRS), {"max_queue_length": 0}, "MAX_QUEUE_LENGTH: 0 is not allowed"),
     ):
@@ -150,8 +163,8 @@ def test_an_account_has_the_names_of_the_template(parameters):
     assert account.plan_parameter == template.resource("Plan")["Name"]
     made = template.of_type("AWS::Serverless::Function").values()
     assert set(account.functions) == {function["FunctionName"] for function in made if "FunctionName" in function}
-    (task,) = template.of_type("AWS::ECS::TaskDefinition").values()
-    environment = {each["Name"]: each["Value"] for each in task["ContainerDefinitions"][0]["Environment"]}
+    container = template.resource("BufferTask")["ContainerDefinitions"][0]
+    environment = {each["Name"]: each["Value"] for each in container["Environment"]}
     assert account.plans == environment["SLUICE_PLANS"]
 
 

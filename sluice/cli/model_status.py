@@ -1,0 +1,194 @@
+"""How a model stands: its plan, whether what that promises is kept, and what it cost, from what the buffers recorded.
+
+No clock and no I/O; ``status.py`` reads and shows. Of what was recorded the newest ``window`` seconds say whether a promise is
+kept, and all of it what it cost. A request counts as late where it was answered later than promised, or with another status than
+2xx; one that was refused before it was in a batch is in no record. Costs are those of functions: the GB-seconds that were billed,
+or where nobody told these those of the function's own time, to which INIT of a cold start comes, and the fee of an invocation for
+each batch; of workers, and where no time was told, they are not known.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sluice.batching.documents import Plan, Slo, percentile_name
+from sluice.batching.measured import MeasuredBatch
+from sluice.buffer_service.redis_plans import Reason
+from sluice.optimizer.billing import Billing
+
+HOURS_OF_A_MONTH = 730
+
+
+class Promise(NamedTuple):
+    """An SLO, which percent of the requests were late, and whether that is kept: ``None`` where too few came to tell."""
+
+    percentile: float
+    latency: float
+    late_percent: float | None
+    kept: bool | None
+
+
+class Spent(NamedTuple):
+    """USD for functions, for so many requests since a time (s since 1970; ``None``: not told); of ``untold`` batches none is."""
+
+    since: float | None
+    requests: int
+    untold: int
+    usd: float | None
+    usd_per_million: float | None
+    usd_per_month: float | None
+
+
+class ModelStatus(NamedTuple):
+    """Of one model; ``seconds`` are those of which it is told what came, and whether promises were kept."""
+
+    model: str
+    digest: str
+    made_at: str | None
+    put: Mapping[str, Any] | None
+    seconds: float
+    requests: int
+    arrival_rate: float | None
+    mean_batch_size: float | None
+    promises: Sequence[Promise]
+    predicted_usd_per_million: float | None
+    spent: Spent
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether every promise is: ``None`` where one is not known and none is broken."""
+        verdicts = [promise.kept for promise in self.promises]
+        return False if False in verdicts else None if None in verdicts or not verdicts else True
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        promises = [promise._asdict() for promise in self.promises]
+        return self._asdict() | {"promises": promises, "spent": self.spent._asdict(), "kept": self.kept}
+
+
+def recorded_status(
+    plan: Plan, put: Reason | None, batches: Sequence[MeasuredBatch], now: float, window: float, billing: Billing
+) -> ModelStatus:
+    """Of a model in force by ``plan`` whose ``batches`` were recorded; ``now`` is by the clock that dated them (s)."""
+    lately = [batch for batch in batches if batch.ended_at > now - window]
+    since = min((batch.ended_at for batch in batches), default=now)
+    seconds = min(window, now - since)
+    requests = sum(batch.size for batch in lately)
+    predicted = plan.predicted.cost_per_request if plan.predicted is not None else None
+    slos = [slo for slo in (plan.slo, *plan.other_slos) if slo is not None]
+    return ModelStatus(
+        plan.model,
+        plan.digest,
+        plan.made_at,
+        put._asdict() if put is not None else None,
+        seconds,
+        requests,
+        requests / seconds if seconds > 0 and lately else None,
+        requests / len(lately) if lately else None,
+        [_promise(slo, lately) for slo in slos],
+        None if predicted is None else 1e6 * predicted,
+        _spent(plan, batches, since, now, billing),
+    )
+
+
+def told_status(told: Mapping[str, Any]) -> ModelStatus:
+    """Of a model as the live page of a buffer tells it (``buffer_service/page/status.py``); of all processes where it can."""
+    shared, cost, plan = told["all_processes"], told["cost"], told["plan"]
+    measured = shared if shared is not None else told["measured"]
+    ended = shared["answered"] if shared is not None else told["measured"]["ended"]
+    promises = []
+    for i, slo in enumerate(plan["promises"]):
+        late = 100 * measured["late"] / ended if i == 0 and ended and measured["late"] is not None else None
+        kept = _kept(slo["percentile"], late, ended) if i == 0 else _kept_by_bounds(slo, measured["latency"])
+        promises.append(Promise(slo["percentile"], slo["latency"], late, kept))
+    used = cost["used"] or {}
+    hourly = used.get("usd_per_hour")
+    spent = Spent(
+        None,
+        used.get("requests", 0),
+        0,
+        None,
+        used.get("usd_per_million"),
+        hourly * HOURS_OF_A_MONTH if hourly is not None else None,
+    )
+    return ModelStatus(
+        told["name"],
+        plan["digest"],
+        plan["made_at"],
+        plan["put"],
+        measured["seconds"],
+        measured["came"],
+        measured["arrival_rate"],
+        measured["mean_batch_size"],
+        promises,
+        cost["predicted"]["usd_per_million"],
+        spent,
+    )
+
+
+def _promise(slo: Slo, batches: Sequence[MeasuredBatch]) -> Promise:
+    """What latencies tell stands for all answers of their batch: other processes have the callers of some of them."""
+    counted = late = 0.0
+    for batch in batches:
+        if batch.latencies:
+            answered = batch.size - batch.failed
+            counted += answered
+            late += answered * sum(latency > slo.latency for latency in batch.latencies) / len(batch.latencies)
+        counted, late = counted + batch.failed, late + batch.failed
+    percent = 100 * late / counted if counted else None
+    return Promise(slo.percentile, slo.latency, percent, _kept(slo.percentile, percent, counted))
+
+
+def _kept(percentile: float, late_percent: float | None, requests: float) -> bool | None:
+    """``None`` where even one late request would be too many."""
+    allowed = 100 - percentile
+    if late_percent is None or requests * allowed < 100:
+        return None
+    return late_percent <= allowed + 1e-9
+
+
+def _kept_by_bounds(slo: Mapping[str, Any], latencies: Sequence[Mapping[str, Any]]) -> bool | None:
+    """By a percentile that is known to lie between two ends of buckets."""
+    known = next((each for each in latencies if each["name"] == percentile_name(slo["percentile"])), None)
+    if known is None:
+        return None
+    if known["at_most"] is not None and known["at_most"] <= slo["latency"]:
+        return True
+    return False if known["above"] >= slo["latency"] else None
+
+
+def _spent(plan: Plan, batches: Sequence[MeasuredBatch], since: float, now: float, billing: Billing) -> Spent:
+    gb_second, fee = billing.prices.gb_second(billing.architecture), billing.prices.function.request
+    usd, requests, untold = 0.0, 0, 0
+    for batch in batches:
+        memory_mb = memory_of(batch.function, plan)
+        seconds = _billed(batch, billing.step)
+        if memory_mb is None or math.isnan(seconds):
+            untold += 1
+            continue
+        usd += seconds * memory_mb / 1024 * gb_second + fee
+        requests += batch.size
+    if not requests:
+        return Spent(since if batches else None, 0, untold, None, None, None)
+    month = usd / (now - since) * 3600 * HOURS_OF_A_MONTH if now > since else None
+    return Spent(since, requests, untold, usd, 1e6 * usd / requests, month)
+
+
+def _billed(batch: MeasuredBatch, step: float) -> float:
+    """Seconds, ``nan`` where no time was told."""
+    if not math.isnan(batch.billed) or math.isnan(batch.service):
+        return batch.billed
+    return math.ceil(batch.service / step) * step if step else batch.service
+
+
+def memory_of(function: str, plan: Plan) -> int | None:
+    """MB of a function that a batch names: what its plan says of it, or its name; ``None`` of workers."""
+    if "://" in function:
+        return None
+    if len(plan.all_routes) == 1 and function == plan.all_routes[0].functions[0] and plan.memory_mb is not None:
+        return plan.memory_mb
+    named = re.search(r"[-_]([1-9][0-9]{2,4})(:[^:]*)?$", function)
+    return int(named[1]) if named else None

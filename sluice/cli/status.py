@@ -1,0 +1,166 @@
+"""`sluice status`: the plans in force, whether their promises are kept, and what they cost so far."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from sluice.batching.documents import percentile_name
+from sluice.batching.errors import InvalidInput, StoreUnavailable, require
+from sluice.batching.measured import MeasuredBatch
+from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
+from sluice.buffer_service.settings import without_password
+from sluice.buffer_service.stream_reader import RecordReader
+from sluice.cli import output
+from sluice.cli.cost_options import price_options
+from sluice.cli.model_status import ModelStatus, Promise, recorded_status, told_status
+from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
+from sluice.optimizer.billing import Billing
+
+TIMEOUT = 10.0  # s
+MOST_BYTES = 64 * 1024 * 1024  # of what a buffer tells
+
+
+@click.command("status")
+@click.argument("model", required=False, default="")
+@click.option(
+    "--url", metavar="http://HOST:PORT", help="Ask a buffer for its page's figures instead of Redis, where that cannot be reached."
+)
+@click.option(
+    "--window",
+    type=float,
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The newest so many say whether a promise is kept; a buffer has its own five minutes.",
+)
+@price_options
+@redis_option
+@namespace_option
+@output.json_option
+def command(model: str, url: str | None, window: float, billing: Billing, redis_url: str, namespace: str, as_json: bool) -> None:
+    """Say of each model, or of one, which plan is in force, whether it keeps its promise, and what its functions cost so far.
+
+    From what the buffers recorded in Redis, as far back as they keep it (SLUICE_BATCHES_KEPT); a promise is neither kept nor broken
+    where too few requests came to tell.
+    """
+    require(0 < window < float("inf"), "--window", window, "a number of seconds > 0")
+    if url is not None:
+        leader, statuses = _told(url)
+    else:
+        leader, statuses = asyncio.run(_recorded(redis_url, namespace, model, window, billing))
+    if model:
+        statuses = [status for status in statuses if status.model == model]
+        known = "one that has a plan in force; `sluice status` lists them"
+        require(bool(statuses), "model", model, known)
+    if as_json:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        output.print_json({"version": 1, "at": now, "leader": leader or None, "models": [each.document() for each in statuses]})
+        return
+    _show(statuses, leader)
+
+
+async def _recorded(redis_url: str, namespace: str, model: str, window: float, billing: Billing) -> tuple[str, list[ModelStatus]]:
+    if redis_url.startswith("memory://"):
+        raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers; of a buffer without one say --url")
+    require_redis_url("--redis-url", redis_url)
+    board = RedisPlans(redis_url, namespace)
+    try:
+        plans = [plan for plan in await board.plans() if model in ("", plan.model)]
+        put = {(each.model, each.digest): each for each in reversed(await board.reasons(HISTORY))}
+        leader = await board.leader()
+    finally:
+        await board.close()
+    statuses = []
+    for plan in sorted(plans, key=lambda plan: plan.model):
+        batches, now = _batches(redis_url, plan.model, namespace)
+        statuses.append(recorded_status(plan, put.get((plan.model, plan.digest)), batches, now, window, billing))
+    return leader, statuses
+
+
+def _batches(redis_url: str, model: str, namespace: str) -> tuple[list[MeasuredBatch], float]:
+    """All that is kept of a model, and when that was by the clock of Redis (s)."""
+    reader = RecordReader(redis_url, model, namespace)
+    try:
+        reader.look_for_routes()
+        batches: list[MeasuredBatch] = []
+        while True:
+            new = reader.batches()
+            batches += new.batches
+            if not new.more:
+                return batches, reader.now
+    finally:
+        reader.close()
+
+
+def _told(url: str) -> tuple[str, list[ModelStatus]]:
+    """What a buffer tells of all its models."""
+    require(url.startswith(("http://", "https://")), "--url", without_password(url), "http://HOST:PORT of a buffer")
+    place = f"{url.rstrip('/')}/status"
+    try:
+        with urllib.request.urlopen(place, timeout=TIMEOUT) as answer:
+            document = msgspec.json.decode(answer.read(MOST_BYTES))
+        return document["control"]["leader"], [told_status(each) for each in document["models"]]
+    except urllib.error.HTTPError as error:
+        allowed = "a buffer with a page: not SLUICE_PAGE=off, and at SLUICE_ADMIN_PORT where that is set"
+        raise InvalidInput("--url", without_password(place), f"{allowed} (it answers {error.code})") from None
+    except OSError as error:
+        raise StoreUnavailable(f"{without_password(place)} does not answer: {getattr(error, 'reason', error)}") from None
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise InvalidInput("--url", without_password(place), f"a buffer of this version ({error})") from None
+
+
+def _show(statuses: list[ModelStatus], leader: str) -> None:
+    for status in statuses:
+        click.echo(f"{status.model}: plan {status.digest}{_put(status)}")
+        for promise in status.promises:
+            click.echo(f"  {percentile_name(promise.percentile)} within {1000 * promise.latency:g} ms: {_verdict(promise)}")
+        click.echo(f"  {_came(status)}")
+        click.echo(f"  {_spent(status)}")
+    if not statuses:
+        click.echo("no model has a plan here")
+    click.echo(f"control: {leader} leads" if leader else "control: nobody plans by himself")
+
+
+def _put(status: ModelStatus) -> str:
+    if status.put is None:
+        return f", made at {status.made_at}" if status.made_at else ""
+    why = f": {status.put['why']}" if status.put["why"] else ""
+    return f", put into force {_date(status.put['at'])} UTC by {status.put['by']}{why}"
+
+
+def _verdict(promise: Promise) -> str:
+    if promise.kept is None and promise.late_percent is None:
+        return "no requests"
+    late = (
+        "" if promise.late_percent is None else f", {promise.late_percent:.3g} % late of the {100 - promise.percentile:.3g} allowed"
+    )
+    return {True: "kept", False: "not kept", None: "too few requests to tell"}[promise.kept] + late
+
+
+def _came(status: ModelStatus) -> str:
+    if status.arrival_rate is None or status.mean_batch_size is None:
+        return f"{status.requests} requests in {status.seconds:.0f} s"
+    rate, size = f"{status.arrival_rate:.4g}/s", f"{status.mean_batch_size:.3g}"
+    return f"{status.requests} requests in {status.seconds:.0f} s, {rate}, in batches of {size}"
+
+
+def _spent(status: ModelStatus) -> str:
+    spent = status.spent
+    if spent.usd_per_million is None:
+        return "what it costs is not known"
+    since = f"{spent.usd:.4g} USD since {_date(spent.since)} UTC, " if spent.usd is not None and spent.since is not None else ""
+    predicted = status.predicted_usd_per_million
+    beside = f" (predicted {predicted:.4g})" if predicted is not None else ""
+    month = f", {spent.usd_per_month:.4g} a month" if spent.usd_per_month is not None else ""
+    return f"{since}{spent.usd_per_million:.4g} USD per million requests{beside}{month}"
+
+
+def _date(at: Any) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")

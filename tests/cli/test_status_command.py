@@ -1,0 +1,197 @@
+"""`sluice status`: plans, promises and costs, from Redis and from a buffer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import redis
+
+from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument, Slo
+from sluice.batching.measured import MeasuredBatch
+from sluice.buffer_service.batch_stream import BATCHES, FIELD, batch_stream_key, pack_batches
+from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.local.redis_server import RedisServer
+from sluice.optimizer.billing import default_prices
+from tests.buffer_service.conftest import Function, Plans, plan, serving
+
+Exit = Callable[..., tuple[int, str, str]]
+NAN = float("nan")
+
+
+def batch(
+    ago: float,
+    latencies: tuple[float, ...],
+    function: str = "mlp-885:live",
+    billed: float = 0.1,
+    failed: int = 0,
+    service: float = 0.1,
+) -> MeasuredBatch:
+    """One that ended so long before the call that brought it (s)."""
+    size = len(latencies) + failed
+    return MeasuredBatch(-ago, "", 0, function, "d", size, 0.1, service, billed, False, failed, latencies)
+
+
+class Deployment:
+    """Buffers' Redis, a namespace of it."""
+
+    def __init__(self, server: RedisServer, namespace: str) -> None:
+        self.url, self.namespace = server.url, namespace
+        self.where = ["--redis-url", server.url, "--namespace", namespace]
+        self._recorded = 0
+
+    def put(self, *plans: Plan) -> None:
+        async def write() -> None:
+            board = RedisPlans(self.url, self.namespace)
+            for each in plans:
+                await board.write(each, "ana", "half the hold")
+            await board.close()
+
+        asyncio.run(write())
+
+    def record(self, model: str, *batches: MeasuredBatch) -> None:
+        with redis.Redis.from_url(self.url) as client:
+            seconds, microseconds = client.time()
+            self._recorded += len(batches)
+            entry = {FIELD: struct.pack("<d", seconds + microseconds / 1e6), BATCHES: pack_batches(batches)}
+            client.xadd(batch_stream_key(model, self.namespace), entry, id=f"{self._recorded}-0")
+
+
+@pytest.fixture
+def deployment(redis_server: RedisServer, request: pytest.FixtureRequest) -> Deployment:
+    return Deployment(redis_server, request.node.name.replace("[", "-").replace("]", "")[:60])
+
+
+def planned(model: str = "mlp", function: str = "mlp-885:live", **more: object) -> Plan:
+    policy = PolicyDocument.of(constructors.size_or_timeout(2, 0.05))
+    return Plan(model=model, function=function, policy=policy, slo=Slo(0.2), memory_mb=885, **more)  # type: ignore[arg-type]
+
+
+def test_a_model_that_keeps_its_promise_and_one_that_does_not(exit_of: Exit, deployment: Deployment) -> None:
+    good, bad = planned(), planned("tone", "tone-512:live", other_slos=[Slo(1.0, 50)])
+    deployment.put(good, bad)
+    deployment.record("mlp", *(batch(10 - i / 10, (0.1, 0.15)) for i in range(50)))
+    deployment.record("tone", *(batch(10, (0.1, 0.3), "tone-512:live", failed=i % 2) for i in range(50)))
+    code, said, _ = exit_of("status", "--json", *deployment.where)
+    told = {each["model"]: each for each in json.loads(said)["models"]}
+    assert code == 0 and [told[name]["kept"] for name in ("mlp", "tone")] == [True, False]
+    assert told["mlp"]["promises"] == [{"percentile": 95.0, "latency": 0.2, "late_percent": 0.0, "kept": True}]
+    first, second = told["tone"]["promises"]
+    assert first["late_percent"] == pytest.approx(100 * 75 / 125)  # each second request, and the 25 that failed
+    assert (second["kept"], second["late_percent"]) == (True, pytest.approx(100 * 25 / 125))
+    assert told["mlp"]["arrival_rate"] == pytest.approx(10, rel=0.2) and told["mlp"]["mean_batch_size"] == 2
+    put = told["mlp"]["put"]
+    assert (put["by"], put["why"], put["digest"]) == ("ana", "half the hold", good.digest)
+
+
+def test_what_functions_cost_so_far_is_reckoned_by_the_price_list(exit_of: Exit, deployment: Deployment) -> None:
+    deployment.put(planned())
+    deployment.record("mlp", *(batch(1000, (0.1, 0.1), billed=0.25) for _ in range(10)), batch(1, (0.1,), billed=NAN, service=NAN))
+    deployment.record("mlp", batch(0.5, (0.1,), "mlp-1769:live", billed=0.5), batch(0.4, (0.1,), "http://worker:1"))
+    deployment.record("mlp", batch(0.3, (0.1,), billed=NAN, service=0.0421))  # billed by the millisecond
+    _, said, _ = exit_of("status", "mlp", "--json", "--architecture", "arm64", *deployment.where)
+    (told,) = json.loads(said)["models"]
+    prices = default_prices()
+    usd = (10 * 0.25 * 885 + 0.5 * 1769 + 0.043 * 885) / 1024 * prices.gb_second("arm64") + 12 * prices.function.request
+    spent = told["spent"]
+    assert (spent["usd"], spent["requests"], spent["untold"]) == (pytest.approx(usd), 22, 2)
+    assert spent["usd_per_million"] == pytest.approx(1e6 * usd / 22)
+    assert spent["usd_per_month"] == pytest.approx(usd / 1000 * 730 * 3600, rel=0.01)
+    assert told["requests"] == 4 and told["kept"] is None  # what is older than the window says nothing of the promise
+
+
+def test_it_is_said_in_words(exit_of: Exit, deployment: Deployment) -> None:
+    deployment.put(planned(), planned("quiet", "quiet-885:live"))
+    deployment.record("mlp", *(batch(10, (0.1, 0.3)) for _ in range(50)))
+    code, said, _ = exit_of("status", *deployment.where)
+    mlp, promise, came, cost, quiet, *others = said.splitlines()
+    assert (
+        code == 0
+        and mlp.startswith(f"mlp: plan {planned().digest}, put into force 20")
+        and mlp.endswith(" UTC by ana: half the hold")
+    )
+    assert promise == "  p95 within 200 ms: not kept, 50 % late of the 5 allowed"
+    assert came.startswith("  100 requests in 10 s, ") and came.endswith("/s, in batches of 2")
+    assert " USD since 20" in cost and " USD per million requests, " in cost and cost.endswith(" a month")
+    assert quiet.startswith("quiet: plan ")
+    assert others == [
+        *("  p95 within 200 ms: no requests", "  0 requests in 0 s", "  what it costs is not known"),
+        "control: nobody plans by himself",
+    ]
+
+
+def test_of_few_requests_nothing_is_claimed(exit_of: Exit, deployment: Deployment) -> None:
+    deployment.put(planned())
+    deployment.record("mlp", *(batch(1, (0.1,)) for _ in range(19)))
+    _, said, _ = exit_of("status", "--json", *deployment.where)
+    assert json.loads(said)["models"][0]["kept"] is None
+    deployment.record("mlp", batch(1, (0.1,)))  # of twenty one may be late
+    _, said, _ = exit_of("status", "--json", *deployment.where)
+    assert json.loads(said)["models"][0]["kept"] is True
+
+
+def test_what_cannot_be_asked_is_named(exit_of: Exit, deployment: Deployment) -> None:
+    code, said, _ = exit_of("status", *deployment.where)
+    assert (code, "no model has a plan here" in said) == (0, True)
+    for arguments, code, named in (
+        (["nobody", *deployment.where], 2, "model: 'nobody' is not allowed; allowed: one that has a plan in force"),
+        (["--window", "0"], 2, "--window"),
+        (["--redis-url", "memory://"], 2, "say --url"),
+        (["--redis-url", "redis://127.0.0.1:1/0"], 1, "does not answer"),
+        (["--url", "ftp://x"], 2, "--url: 'ftp://x'"),
+        (["--url", "http://127.0.0.1:1"], 1, "http://127.0.0.1:1/status does not answer"),
+    ):
+        got, _, said = exit_of("status", *arguments)
+        assert (got, named in said) == (code, True), said
+
+
+class Answering(BaseHTTPRequestHandler):
+    """404 below /gone, and otherwise what is no status."""
+
+    def do_GET(self) -> None:
+        self.send_response(404 if self.path.startswith("/gone") else 200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+@pytest.fixture
+def somewhere() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Answering)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_address_that_is_no_buffers_page_is_told_so(exit_of: Exit, somewhere: str) -> None:
+    code, _, said = exit_of("status", "--url", f"{somewhere}/gone")
+    assert (code, "SLUICE_PAGE=off" in said and "404" in said) == (2, True)
+    code, _, said = exit_of("status", "--url", somewhere)
+    assert (code, "a buffer of this version" in said) == (2, True)
+
+
+async def test_a_buffer_tells_the_same_without_a_redis(exit_of: Exit) -> None:
+    policy = constructors.greedy(4)
+    async with serving(Function(), policy, plans=Plans(plan(policy))) as buffer:
+        for _ in range(25):
+            assert (await buffer.post("/models/m", b"1"))[0] == 200
+        code, said, _ = await asyncio.to_thread(exit_of, "status", "m", "--json", "--url", buffer.url)
+        (told,) = json.loads(said)["models"]
+        assert (code, told["kept"], told["requests"]) == (0, True, 25)
+        assert told["promises"] == [{"percentile": 95.0, "latency": 0.5, "late_percent": 0.0, "kept": True}]
+        assert told["digest"] == plan(policy).digest and told["spent"]["usd"] is None
+
+
+def test_the_page_says_what_it_shows() -> None:
+    assert "## What is in force" in (Path(__file__).parents[2] / "docs" / "live-control.md").read_text()
