@@ -94,6 +94,7 @@ STATES = [
     "route_instructions",
     "route_life",
     "idle_rounds",
+    "results",
 ]
 
 
