@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import string
 from collections.abc import Callable
 from itertools import count
 
@@ -25,8 +26,8 @@ DEADLINE_RESOLUTION = 0.1  # seconds between two looks at the deadlines
 
 
 def new_process_name() -> str:
-    """A name for a process that no other has; it begins with a letter that says that the process lends bodies (``store.lends``)."""
-    return "p" + secrets.token_hex(PROCESS_LENGTH // 2)[1:]
+    """A name for a process that no other has: of 10^12; its first letter says that the process lends bodies (``store.lends``)."""
+    return "p" + "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(PROCESS_LENGTH - 1))
 
 
 class Waiting(Caller):
@@ -103,7 +104,7 @@ class Callers:
         self.request_timeout = request_timeout
         self.clock = clock
         self.rounds = IdleRounds()  # of the queues of this process that nobody is at
-        self._serials = count()
+        self._serials = count(secrets.randbits(32))
         self._timer: asyncio.TimerHandle | None = None
 
     def new_id(self) -> str:

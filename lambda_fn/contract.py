@@ -25,6 +25,7 @@ folder.
 from __future__ import annotations
 
 import base64
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -125,6 +126,12 @@ class _Response(msgspec.Struct, omit_defaults=True):
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises: for what is no JSON or of another shape, for invalid UTF-8 in a string, for nesting without end."""
+
+MAX_NESTING = 256
+MAX_DIGITS = 4000
+_WITHIN = b"[" * MAX_NESTING  # room of the stack that is left to whoever reads the batch from deeper within it
+_CLOSING = bytes.maketrans(b"[", b"]")
+_RUN = MAX_DIGITS // 2  # a number of so many digits has such a run of them at a multiple of it
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -237,13 +244,33 @@ def is_json(content_type: str) -> bool:
 
 
 def check_json(body: bytes) -> None:
-    """Raise ``WireError`` unless the body is one JSON document in UTF-8: anything else would break, or break out of, its batch."""
+    """Raise ``WireError`` unless the body is one JSON document in UTF-8: anything else would break, or break out of, its batch.
+
+    So would what Python does not read though it is JSON, as Lambda's runtime reads the batch with ``json.loads``: an integer of some
+    thousand digits, or brackets within brackets to the end of its stack. ``MAX_NESTING`` of them are always taken.
+    """
     try:
         _decode_raw(body)
+        if len(body) > 4 * MAX_NESTING and (_opens_often(body, b"[") or _opens_often(body, b"{")):
+            _decode_raw(b"".join((_WITHIN, body, _WITHIN.translate(_CLOSING))))
         if not body.isascii():
             body.decode()
+        if len(body) > MAX_DIGITS and any(body[at : at + _RUN].isdigit() for at in range(0, len(body) - _RUN, _RUN)):
+            json.loads(body)
     except UNREADABLE as error:
         raise WireError(f"not one JSON document: {error}") from None
+    except ValueError as error:
+        raise WireError(f"not one JSON document that Python reads: {error}") from None
+
+
+def _opens_often(body: bytes, bracket: bytes) -> bool:
+    """Whether there are more than ``MAX_NESTING`` of them; to count all takes longer than to decode."""
+    at = -1
+    for _ in range(MAX_NESTING + 1):
+        at = body.find(bracket, at + 1)
+        if at < 0:
+            return False
+    return True
 
 
 def check_sendable(answer: Answer) -> None:

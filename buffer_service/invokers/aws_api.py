@@ -20,7 +20,7 @@ from botocore.credentials import ReadOnlyCredentials, RefreshableCredentials
 from botocore.exceptions import BotoCoreError
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.invokers.http_client import ClientError, HttpClient, Reply
+from sluice.buffer_service.invokers.http_client import ClientError, HttpClient, Reply, Unreadable
 from sluice.buffer_service.invokers.port import FunctionUnavailable
 from sluice.http.room import Room
 
@@ -71,7 +71,7 @@ class AwsApi:
             except TimeoutError:
                 raise FunctionUnavailable(f"invocation of {function!r} was lost: no answer within {self._timeout:g} s") from None
             except ClientError as error:
-                if attempt == RETRIES:
+                if attempt == RETRIES or isinstance(error, Unreadable):
                     raise FunctionUnavailable(f"invocation of {function!r} was lost: {error}") from error
                 await asyncio.sleep(self._backoff(attempt))
         raise AssertionError("unreachable: the last attempt returns or raises")

@@ -53,6 +53,10 @@ class Disconnected(ClientError):
     """The connection ended before there was an answer."""
 
 
+class Unreadable(ClientError):
+    """What came is no answer: whoever sent it had the request."""
+
+
 class BrokenOff(ClientError):
     """The connection ended within the answer."""
 
@@ -255,7 +259,7 @@ class _Connection(asyncio.Protocol):
         try:
             piece = http.receive(data)
         except NotHttp as error:
-            self._fail(ClientError(str(error)))
+            self._fail(Unreadable(str(error)))
             return
         if piece and not self._takes(piece):
             return

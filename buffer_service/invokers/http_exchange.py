@@ -99,10 +99,12 @@ class HttpExchange:
             self.fields[_name(name)] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        self.kept = self._parser.should_keep_alive()
+        if not self._complete:  # else it is of what comes behind the answer, as is a body then
+            self.kept = self._parser.should_keep_alive()
 
     def on_body(self, body: bytes) -> None:
-        self._pieces.append(body)
+        if not self._complete:
+            self._pieces.append(body)
 
     def on_message_begin(self) -> None:
         if self._complete:

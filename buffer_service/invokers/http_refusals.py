@@ -52,7 +52,7 @@ def retry_after(field: str | None) -> float | None:
     except ValueError:
         try:
             date = parsedate_to_datetime(field)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         seconds = (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
     return min(max(0.0, seconds), LATEST) if math.isfinite(seconds) else None

@@ -214,7 +214,7 @@ def worker_addresses(function: str) -> Sequence[str]:
 
 def _is_gone(error: FunctionFailed) -> bool:
     """Whether the worker could not be connected to, so that the batch was not sent."""
-    return isinstance(error.__cause__, NotConnected)
+    return isinstance(error, FunctionUnavailable) and isinstance(error.__cause__, NotConnected)
 
 
 def _end(error: FunctionFailed) -> End:

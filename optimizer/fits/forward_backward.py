@@ -23,7 +23,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 _BLOCK = 256
 _RUN_UP = 512  # gaps before the first that are run through for a first idea of the closing law

@@ -47,5 +47,5 @@ def stretches(gaps: Array, n: int, count: int = 40) -> Array:
 
 def shortest_stage(gaps: Array) -> float:
     """The shortest mean (s) that a stage of a fit may have."""
-    mean, median = float(gaps.mean()), float(np.median(gaps))
+    mean, median = float(gaps.mean()), float(np.quantile(gaps, 0.5))
     return min(SHORTEST_OF_MEAN * mean, max(SHORTEST_OF_MEDIAN * median, SHORTEST_OF_ALL * mean))

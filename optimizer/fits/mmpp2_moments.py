@@ -28,10 +28,8 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2_of_hidden_markov
 from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.minima import find_minimum
 from sluice.optimizer.traces.trace import Trace
-from sluice.optimizer.when_asked import module_when_asked
-
-optimize = module_when_asked("scipy.optimize")
 
 SHORTEST = 1e-3  # of the mean gap: at r3 = r2^2 one state would last no time at all
 _LARGEST_DECAY = 1 - 1e-6
@@ -136,8 +134,8 @@ def _nearest(scv: float, r3: float) -> tuple[float, float]:
     grid = np.linspace(1 + _ROUNDING, scv, 65)
     best = int(np.argmin([distance(value) for value in grid]))
     low, high = grid[max(0, best - 1)], grid[min(64, best + 1)]
-    found = optimize.minimize_scalar(distance, bounds=(low, high), method="bounded", options={"xatol": 1e-10 * scv})
-    nearest = float(found.x) if found.fun < distance(grid[best]) else float(grid[best])
+    found = find_minimum(distance, float(low), float(high), absolute=1e-10 * scv)
+    nearest = found if distance(found) < distance(grid[best]) else float(grid[best])
     return nearest, _least_r3(nearest)
 
 
@@ -171,5 +169,4 @@ def _fit_decay(trace: Trace, scv: float) -> float:
 
     grid = np.linspace(-6, 10, 33)
     centre = grid[int(np.argmin([squares(x) for x in grid]))]
-    found = optimize.minimize_scalar(squares, bounds=(centre - 0.5, centre + 0.5), method="bounded")
-    return float(1 / (1 + np.exp(-found.x)))
+    return float(1 / (1 + np.exp(-find_minimum(squares, centre - 0.5, centre + 0.5, absolute=1e-5))))

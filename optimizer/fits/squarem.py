@@ -24,7 +24,7 @@ from sluice.optimizer.fits.forward_backward import expect
 from sluice.optimizer.fits.gaps import shortest_stage
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 LARGEST_SHAPE = 64.0
 RAREST = 1e-12  # transition probability that is kept, so that no gap is impossible
@@ -130,5 +130,5 @@ def _gamma_shapes(spread: Array) -> Array:
     spread = np.maximum(spread, 1e-6)
     shapes = (3 - spread + np.sqrt((spread - 3) ** 2 + 24 * spread)) / (12 * spread)
     for _ in range(2):
-        shapes = shapes - (np.log(shapes) - special.digamma(shapes) - spread) / (1 / shapes - special.polygamma(1, shapes))
+        shapes = shapes - (np.log(shapes) - special.digamma(shapes) - spread) / (1 / shapes - special.hurwitz_zeta(2, shapes))
     return np.asarray(shapes)

@@ -41,7 +41,7 @@ from sluice.optimizer.function.wait_pieces import WaitPiece, WaitPieces, series_
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 _DEGREE = 16  # of a series over a panel
 _NOTHING = -45.0  # the logarithm of what is no longer felt

@@ -28,7 +28,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.compiled import compiled, inlined
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 CONFIDENCE = 0.95
 SEED = 0

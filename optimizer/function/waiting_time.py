@@ -36,9 +36,6 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.counting import LARGEST, CountingProcess
 from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
 from sluice.optimizer.compiled import compiled, inlined
-from sluice.optimizer.when_asked import module_when_asked
-
-fft = module_when_asked("scipy.fft")
 
 # Moments in time that agree to this part of the timeout are one: an atom must not be missed by rounding.
 _SAME = 1e-9
@@ -451,7 +448,7 @@ def _integrals_to(waits: Array, n: int, members: _Members, into: Array) -> None:
 def _chebyshev_series(values: Array) -> Array:
     """Coefficients of the polynomial through values at the points -cos(pi j / last), along axis 0."""
     last = len(values) - 1
-    coefficients = fft.dct(values[::-1], type=1, axis=0) / last
+    coefficients = np.fft.rfft(np.concatenate([values[::-1], values[1:-1]]), axis=0).real / last  # a cosine transform
     coefficients[0] /= 2
     coefficients[-1] /= 2
     return np.asarray(coefficients)

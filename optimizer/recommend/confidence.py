@@ -29,7 +29,7 @@ from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.search import ROUNDING
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 ROUNDS = 4  # of search; the last keeps only what needs no fit
 

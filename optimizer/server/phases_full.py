@@ -34,7 +34,7 @@ from sluice.optimizer.server.low_rank import low_rank, product
 from sluice.optimizer.server.uniformized_services import PhaseType, Services, uniformized
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 _LEFT = 1e-13  # of the requests: so many may be unanswered
 _NO_WEIGHT = 1e-17

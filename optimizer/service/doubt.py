@@ -23,7 +23,7 @@ import numpy as np
 from sluice.batching.documents import ServiceProfile, ServiceTime
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 
 def seconds_in_doubt(

@@ -26,7 +26,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 LEVELS = 2000  # of the quantile functions that stand for a law where it is simulated
 MOST_PHASES = 100  # of a law that is followed phase by phase

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from sluice.batching.documents import ProfilePoint, ServiceProfile
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.isotonic import in_order
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 PRECISION = 0.03  # of a mean, relative: what `sluice profile` asks of itself
 _SAID = 1e-9  # of a mean: moved by no more, it is not worth a word
@@ -121,10 +122,8 @@ def smooth(service: ServiceTimes, sizes: NDArray[np.intp] | None = None, error: 
 
 def _in_order(sizes: NDArray[np.intp], mean: Array, error: Array) -> Array:
     """The means nearest to these of which neither l(b) nor b / l(b) falls; ``error`` in seconds."""
-    from scipy.optimize import isotonic_regression  # 40 MB, which who reads service times alone does without
-
-    rising = isotonic_regression(mean, weights=error**-2.0).x
-    each = isotonic_regression(rising / sizes, weights=(sizes / error) ** 2.0, increasing=False).x
+    rising = in_order(mean, error**-2.0)
+    each = -in_order(-rising / sizes, (sizes / error) ** 2.0)
     return np.asarray(each * sizes)
 
 

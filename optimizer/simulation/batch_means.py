@@ -22,7 +22,7 @@ from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 BLOCKS = 32
 FEWEST = 8

@@ -35,7 +35,7 @@ from sluice.optimizer.when_asked import module_when_asked
 
 fft = module_when_asked("scipy.fft")
 linalg = module_when_asked("scipy.sparse.linalg")
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 _NEGLIGIBLE = 1e-14  # probability of so many arrivals, or more
 _MOST_COUNTS = 2**14

@@ -11,7 +11,7 @@ from __future__ import annotations
 from sluice.optimizer.traces.trace import Trace
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 WINDOWS_PER_DECADE = 1
 

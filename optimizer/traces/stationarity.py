@@ -27,7 +27,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.traces.trace import Trace
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 N_WINDOWS = 1024
 SLOW = 6  # cycles per trace: what is slower than this is looked at

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.fast_length import fast_length
 from sluice.optimizer.service.mix import checked_sizes
 from sluice.optimizer.traces.access_log import is_access_log, log_files, read_access_logs
 from sluice.optimizer.traces.columns import (
@@ -32,9 +33,6 @@ from sluice.optimizer.traces.columns import (
 )
 from sluice.optimizer.traces.counts import spread_counts
 from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind, named_unit
-from sluice.optimizer.when_asked import module_when_asked
-
-fft = module_when_asked("scipy.fft")
 
 MIN_ARRIVALS = 100
 LATEST = 1e11  # s; clocks count seconds since 1970, and later than the year 5000 means another unit
@@ -151,10 +149,8 @@ class Trace:
         if power == 0:
             return np.zeros(len(np.atleast_1d(lags)))
         wanted = np.atleast_1d(lags)
-        size = fft.next_fast_len(
-            len(centred) + int(wanted.max()), real=True
-        )  # as much more than there are: nothing meets its other end
-        products = fft.irfft(np.abs(fft.rfft(centred, size)) ** 2, size)[wanted]
+        size = fast_length(len(centred) + int(wanted.max()))  # as much more than there are: nothing meets its other end
+        products = np.fft.irfft(np.abs(np.fft.rfft(centred, size)) ** 2, size)[wanted]
         return np.asarray(products / power)
 
     def dispersion(self, window: float) -> float:

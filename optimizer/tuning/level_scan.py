@@ -29,7 +29,7 @@ from sluice.optimizer.compiled import compiled
 from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, SCALES, WINSOR, Dispersion, at_level, differ, estimate
 from sluice.optimizer.when_asked import module_when_asked
 
-special = module_when_asked("scipy.special")
+special = module_when_asked("sluice.optimizer.special_functions")
 
 PARTS = 16  # of which the longest window of a doubling is made
 FEWEST_PARTS = 8  # of which the shortest is: a stall, or what comes after it, is no level

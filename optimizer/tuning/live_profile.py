@@ -31,6 +31,7 @@ from sluice.batching.errors import require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.quantiles import quantile_points
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.isotonic import in_order
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 
 KEPT = 256  # batches of a setting
@@ -475,9 +476,7 @@ def _stretched(point: ProfilePoint | None, times: ServiceTimes, mean: float) -> 
 
 def _in_order(memory_mb: int, drafts: list[_Draft], known: dict[int, ProfilePoint]) -> list[ProfilePoint]:
     """The points, their means not falling with the size."""
-    from scipy.optimize import isotonic_regression  # 40 MB, which who watches alone does without
-
-    means = isotonic_regression([draft.mean for draft in drafts], weights=[draft.weight for draft in drafts]).x
+    means = in_order([draft.mean for draft in drafts], [draft.weight for draft in drafts])
     points = []
     for draft, mean in zip(drafts, means.tolist(), strict=True):
         stretch = mean / draft.mean if draft.mean > 0 else 1.0

@@ -17,6 +17,7 @@ import pickle
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import inf, isfinite
 
 import numpy as np
@@ -50,6 +51,7 @@ OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 MOST_KEPT = 12  # proposals that are rehearsed again and again
 LATENCIES_KEPT = 4096  # by which the bias is found
+LATEST = 64  # of them, that tell how many wait
 LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
@@ -214,6 +216,8 @@ class Tuner:
         self._rate.expect(arrivals)
         self._propose(profile, arrivals, rehearsal.rate)
         self._find_bias(rehearsal, times, 1.0 if trigger.kind == "promise" else 0.5)
+        if trigger.kind == "promise":
+            rehearsal.begin_with(self._waiting(rehearsal.rate))
         decision = self._choose(rehearsal, trigger)
         if decision.plan is None and trigger.kind == "promise":
             self._promise_back_off.found_right(rehearsal.rate, True)
@@ -322,6 +326,14 @@ class Tuner:
         beyond = measured.value - expected.percentile.value if apart else 0.0
         self._bias = min(max((1 - weight) * self._bias + weight * beyond, 0.0), self.setup.slos[0].latency / 2)
         rehearsal.bias = self._bias
+
+    def _waiting(self, rate: float) -> int:
+        """About how many requests wait before servers that are too few for more than is promised: Little's law, of the latest."""
+        if self._plan is None or self._plan.routes or single_route(self._plan).policy.servers is None:
+            return 0
+        latest = [seconds for _, seconds in islice(reversed(self._latencies), LATEST)]
+        late = float(np.median(latest)) - self.setup.slos[0].latency if latest else 0.0
+        return int(min(max(late, 0.0) * rate, self.settings.max_requests))
 
     def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
         """The first plan, before there is anything to rehearse."""
@@ -462,6 +474,10 @@ class _Rehearsal:
         ratio = tuner._recent.ratio_to_come(now, self.settings.memory)
         far = not 1 / self.settings.yesterday < ratio < self.settings.yesterday and ratio > 0
         self.all_times = [times, times[0] + (times - times[0]) / ratio] if far else [times]
+
+    def begin_with(self, waiting: int) -> None:
+        """So many requests wait at the beginning: a plan that carries what comes and no more would be late for long."""
+        self.all_times = [np.concatenate([np.full(waiting, times[0]), times]) for times in self.all_times]
 
     def tried(self, proposal: Proposal) -> _Tried | None:
         """What the plan would have done; ``None`` where its batches are larger than any whose time is known."""

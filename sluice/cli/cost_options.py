@@ -58,7 +58,7 @@ def price_options(command: Command) -> Command:
         buffer_per_month: float | None,
         **others: Any,
     ) -> Any:
-        listed = _price_list(prices)
+        listed = price_list(prices)
         if stack is not None:
             listed = listed.on(stack)
         if log_bytes is not None:
@@ -117,5 +117,6 @@ def cost_options(command: Command) -> Command:
     return with_cold_starts
 
 
-def _price_list(path: str | None) -> Prices:
+def price_list(path: str | None) -> Prices:
+    """That of ``--prices``."""
     return default_prices() if path is None else read_prices(read_file(path, "--prices"), path)

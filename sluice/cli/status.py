@@ -18,7 +18,7 @@ from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
 from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.cli import output
-from sluice.cli.cost_options import price_options
+from sluice.cli.cost_options import price_list
 from sluice.cli.model_status import ModelStatus, Promise, recorded_status, told_status
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
 from sluice.optimizer.billing import Billing
@@ -40,17 +40,28 @@ MOST_BYTES = 64 * 1024 * 1024  # of what a buffer tells
     metavar="SECONDS",
     help="The newest so many say whether a promise is kept; a buffer has its own five minutes.",
 )
-@price_options
+@click.option("--prices", metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
+@click.option("--architecture", default="arm64", show_default=True, help="Processors of the functions: arm64 or x86_64.")
 @redis_option
 @namespace_option
 @output.json_option
-def command(model: str, url: str | None, window: float, billing: Billing, redis_url: str, namespace: str, as_json: bool) -> None:
+def command(
+    model: str,
+    url: str | None,
+    window: float,
+    prices: str | None,
+    architecture: str,
+    redis_url: str,
+    namespace: str,
+    as_json: bool,
+) -> None:
     """Say of each model, or of one, which plan is in force, whether it keeps its promise, and what its functions cost so far.
 
     From what the buffers recorded in Redis, as far back as they keep it (SLUICE_BATCHES_KEPT); a promise is neither kept nor broken
     where too few requests came to tell.
     """
     require(0 < window < float("inf"), "--window", window, "a number of seconds > 0")
+    billing = Billing(price_list(prices), architecture)
     if url is not None:
         leader, statuses = _told(url)
     else:

@@ -55,7 +55,8 @@ def page(rows: Sequence[Row]) -> str:
                 """**It corrects itself.** How long requests are on their way through the buffer is measured of live batches, and
                 planned with ([live control](live-control.md#models-that-plan-themselves)). Where the measured percentile surely
                 lies above the rehearsed one, half of the difference is added to every rehearsed latency, and of what is left half
-                again at the next decision.""",
+                again at the next decision. Where workers that are too few break the promise, about as many requests as wait
+                then stand before the arrivals that are rehearsed.""",
                 """**Without a profile** it begins with no batching at the largest memory size, and doubles the largest batch
                 whenever the last was measured, taking one twice as large to take at most twice as long. Other memory sizes are not
                 tried then. **With too few arrivals**, below 200 or in less than a minute, the plan stays; then plans are compared

@@ -332,7 +332,7 @@ async def test_control_puts_the_declared_plan_into_force_and_the_status_of_the_m
         try:
             command: list[str | Path] = [program, "serve", "--port", str(port), "--plans", "redis:"]
             with child(command, environment, ready=f"{url}/v2/health/ready", log=tmp_path / "buffer.log"):
-                async with aiohttp.ClientSession(url) as client:
+                async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(STEP_WITHIN)) as client:
                     for _ in range(20):
                         async with client.post("/v2/models/mlp/infer", json=question(1, 2, 3)) as response:
                             check_answer(await response.read(), 1, 2, 3)
@@ -348,6 +348,9 @@ async def test_control_puts_the_declared_plan_into_force_and_the_status_of_the_m
                 assert (status["digest"], status["requests"], status["put"]["why"]) == (plan.digest, 20, "declared")
                 assert status["kept"] is not None and status["spent"]["usd_per_million"] > 0
                 assert "/sluice/sluice/plans/mlp" in {each["by"] for each in told("plans", "history", "mlp")}
+                async with asyncio.timeout(STARTS_WITHIN):
+                    while f"mlp: controlled from plan {plan.digest} on" not in (tmp_path / "control.log").read_text():
+                        await asyncio.sleep(0.05)
         finally:
             control.terminate()
             assert control.wait(30) == 0, (tmp_path / "control.log").read_text()

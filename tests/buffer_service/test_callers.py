@@ -33,6 +33,7 @@ def test_ids_are_unique_and_16_characters_and_begin_with_their_process():
     ids = [callers.new_id() for callers in (first, second) for _ in range(10_000)]
     assert len(set(ids)) == len(ids)
     assert {len(request_id) for request_id in ids} == {16} == {ID_LENGTH}
+    assert not {request_id[PROCESS_LENGTH:] for request_id in ids[:10]} & {f"{n:08x}" for n in range(10)}, "no serial from 0 on"
     assert {request_id[:PROCESS_LENGTH] for request_id in ids} == {first.process, second.process}
 
 

@@ -18,6 +18,7 @@ from sluice.buffer_service.invokers.http_client import (
     HttpClient,
     NotConnected,
     Reply,
+    Unreadable,
     parse,
 )
 from sluice.http.room import Room
@@ -177,8 +178,8 @@ async def test_a_body_in_pieces_of_a_byte_takes_no_more_memory_than_its_bytes():
     ("answer", "kind", "said"),
     [
         (None, Disconnected, "Server disconnected"),
-        (b"SSH-2.0\r\n\r\n", ClientError, "not an answer of HTTP/1.1: "),
-        (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", ClientError, "it goes on in another protocol"),
+        (b"SSH-2.0\r\n\r\n", Unreadable, "not an answer of HTTP/1.1: "),
+        (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", Unreadable, "it goes on in another protocol"),
     ],
 )
 async def test_what_is_no_answer_is_said_and_its_connection_ends(answer, kind, said):

@@ -185,6 +185,8 @@ def test_chunks_that_bring_no_byte_of_a_body_are_bounded():
         OK + b"content-length: 2\r\n\r\n{}{}",
         OK + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" + OK,
         OK + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\nnoise",
+        OK + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" + OK + b"content-length: 3\r\n\r\nXYZ",
+        OK + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" + OK + b"content-length: 300\r\n\r\nX",
         OK + b"connection: close\r\ncontent-length: 2\r\n\r\n{}",
         b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\n{}",
     ],

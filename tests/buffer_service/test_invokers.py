@@ -34,6 +34,7 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.invokers.aws_api import BACKOFF, RETRIES, full_jitter
 from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT
+from sluice.buffer_service.invokers.http_exchange import MAX_HEAD_BYTES
 from sluice.buffer_service.invokers.http_refusals import retry_after
 from sluice.buffer_service.invokers.port import NoRoomForAnswer
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
@@ -305,9 +306,26 @@ async def test_what_does_not_pass_by_itself_is_not_waited_for(fake, invoker):
     assert message == "Lambda refuses to invoke 'nap': HTTP 502 the key is disabled"
 
 
+async def test_an_answer_that_cannot_be_read_is_not_asked_for_again(fake, invoker):
+    """The function ran, and would be billed each time."""
+    fake.script = [status(200, b"{}", **{"x-long": "x" * MAX_HEAD_BYTES})]
+    message = await refusal(invoker, FunctionUnavailable)
+    assert message == f"invocation of 'nap' was lost: headers of more than {MAX_HEAD_BYTES} bytes" and invoker.retries == []
+
+
 @pytest.mark.parametrize(
     ("field", "seconds"),
-    [(None, None), ("2", 2.0), ("0.25", 0.25), ("-3", 0.0), ("1e300", 3600.0), ("soon", None), ("inf", None), ("nan", None)],
+    [
+        (None, None),
+        ("2", 2.0),
+        ("0.25", 0.25),
+        ("-3", 0.0),
+        ("1e300", 3600.0),
+        ("soon", None),
+        ("inf", None),
+        ("nan", None),
+        ("Mon, 01 Jan 99999999999 00:00:00 GMT", None),
+    ],
 )
 async def test_a_busy_function_may_say_when_to_come_again(fake, invoker, field, seconds):
     fake.script = [status(429, **({"Retry-After": field} if field is not None else {}))]
@@ -628,6 +646,21 @@ async def test_a_batch_after_which_nobody_takes_a_connection_has_killed_its_work
     url = "http://{}:{}".format(*dying.sockets[0].getsockname())
     assert (await refusal(http, FunctionCrashed, function=url)).startswith(f"worker {url} breaks the connection: Cannot connect")
     assert (await refusal(http, FunctionUnavailable, function=url)).startswith(f"worker {url} does not answer: Cannot connect")
+
+
+async def test_a_batch_that_killed_one_worker_is_not_given_to_the_next(http):
+    """Though that one takes no connection any more, which of itself would be a reason to ask another."""
+
+    async def die(reader, writer):
+        await reader.readuntil(b"{}")
+        dying.close()
+        writer.transport.abort()
+
+    dying = await asyncio.start_server(die, "127.0.0.1", 0)
+    first = "http://{}:{}".format(*dying.sockets[0].getsockname())
+    async with scripted() as (second, to_second):
+        message = await refusal(http, FunctionCrashed, function=f"{first},{second}")
+    assert message.startswith(f"worker {first} breaks the connection: Cannot connect") and to_second == []
 
 
 async def test_an_answer_that_breaks_off_is_a_crash(http):

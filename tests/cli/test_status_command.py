@@ -96,7 +96,7 @@ def test_what_functions_cost_so_far_is_reckoned_by_the_price_list(exit_of: Exit,
     deployment.record("mlp", *(batch(1000, (0.1, 0.1), billed=0.25) for _ in range(10)), batch(1, (0.1,), billed=NAN, service=NAN))
     deployment.record("mlp", batch(0.5, (0.1,), "mlp-1769:live", billed=0.5), batch(0.4, (0.1,), "http://worker:1"))
     deployment.record("mlp", batch(0.3, (0.1,), billed=NAN, service=0.0421))  # billed by the millisecond
-    _, said, _ = exit_of("status", "mlp", "--json", "--architecture", "arm64", *deployment.where)
+    _, said, _ = exit_of("status", "mlp", "--json", *deployment.where)
     (told,) = json.loads(said)["models"]
     prices = default_prices()
     usd = (10 * 0.25 * 885 + 0.5 * 1769 + 0.043 * 885) / 1024 * prices.gb_second("arm64") + 12 * prices.function.request
@@ -143,6 +143,7 @@ def test_what_cannot_be_asked_is_named(exit_of: Exit, deployment: Deployment) ->
     for arguments, code, named in (
         (["nobody", *deployment.where], 2, "model: 'nobody' is not allowed; allowed: one that has a plan in force"),
         (["--window", "0"], 2, "--window"),
+        (["--architecture", "arm", *deployment.where], 2, "architecture: 'arm' is not allowed"),
         (["--redis-url", "memory://"], 2, "say --url"),
         (["--redis-url", "redis://127.0.0.1:1/0"], 1, "does not answer"),
         (["--url", "ftp://x"], 2, "--url: 'ftp://x'"),

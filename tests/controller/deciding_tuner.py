@@ -22,6 +22,7 @@ class DecidingTuner:
     decided: int = 0
     plans: list[str] = field(default_factory=list)
     pid: int = 0
+    niceness: int = 0
 
     def arrived(self, times: Any) -> None: ...
 
@@ -38,7 +39,7 @@ class DecidingTuner:
 
     def decide(self, now: float, trigger: Trigger) -> Decision:
         fate = self.fates[min(self.decided, len(self.fates) - 1)]
-        self.decided, self.pid = self.decided + 1, os.getpid()
+        self.decided, self.pid, self.niceness = self.decided + 1, os.getpid(), os.getpriority(os.PRIO_PROCESS, 0)
         print("what a decision prints is no answer")
         if fate == "dies":
             os.kill(os.getpid(), signal.SIGKILL)

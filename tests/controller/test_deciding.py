@@ -14,6 +14,7 @@ import pytest
 
 from sluice.controller import deciding
 from sluice.controller.deciding import COMMAND, DecidingProcess, DecisionLost
+from sluice.controller.one_thread import NICENESS
 from sluice.optimizer.tuning.decision import Trigger
 from tests.controller.deciding_tuner import DecidingTuner
 
@@ -45,6 +46,16 @@ def gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+async def test_what_happened_is_decided_about_at_the_priority_of_the_controller_and_what_is_periodic_at_a_low_one(
+    process_of: Any,
+) -> None:
+    process, own = process_of(), os.getpriority(os.PRIO_PROCESS, 0)
+    for trigger, niceness in ((TRIGGER, own), (Trigger("periodic", 1.0, "300 s have passed"), min(own + NICENESS, 19))):
+        for _ in range(2):
+            _, after = await process.decide(DecidingTuner(), 1.0, trigger)
+            assert after.niceness == niceness
 
 
 async def test_all_that_is_due_is_decided_by_one_process_which_ends_when_nothing_is(process_of: Any) -> None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from sluice.lambda_fn.contract import (
     JSON,
+    MAX_DIGITS,
+    MAX_NESTING,
     Answer,
     Batch,
     Item,
@@ -125,6 +127,47 @@ def test_json_is_taken_as_it_is(body):
 def test_what_is_not_one_json_document_is_refused(body):
     with pytest.raises(WireError, match="not one JSON document"):
         check_json(body)
+
+
+@pytest.mark.parametrize("end", [b"", b".5", b"e3"])
+@pytest.mark.parametrize("digits", [MAX_DIGITS, 4300, 4301, 9_000])
+def test_an_integer_that_python_does_not_read_is_refused_and_a_long_fraction_is_not(digits, end):
+    body = b'{"a": [' + b"7" * digits + end + b', "' + b"7" * 9_000 + b'"]}'
+    if digits <= 4300 or end:
+        check_json(body)
+        json.loads(body)
+    else:
+        with pytest.raises(WireError, match="not one JSON document that Python reads: Exceeds the limit"):
+            check_json(body)
+
+
+@pytest.mark.parametrize(("start", "end"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_brackets_within_brackets_are_taken_as_far_as_whoever_reads_the_batch_can_follow(start, end):
+    def nested(levels):
+        return start * levels + b"1" + end * levels
+
+    check_json(nested(MAX_NESTING))
+    check_json(b"[" + b",".join([nested(4)] * 10_000) + b"]")
+    deepest = 0
+    for levels in range(MAX_NESTING, 2_000):
+        try:
+            check_json(nested(levels))
+        except WireError:
+            break
+        deepest = levels
+    batch = encode_batch(Batch("m", [Item("a", "application/json", nested(deepest))]))
+
+    def read_from_deeper(frames):
+        return read_from_deeper(frames - 1) if frames else (json.loads(batch), decode_batch(batch))
+
+    assert read_from_deeper(150)
+    with pytest.raises(WireError, match="not one JSON document: maximum recursion depth"):
+        check_json(nested(deepest + 1))
+
+
+def test_what_closes_the_room_that_is_left_around_it_is_no_document():
+    with pytest.raises(WireError, match="not one JSON document"):
+        check_json(b"1]," + b"[1]," * MAX_NESTING + b"[1")
 
 
 def test_an_error_whose_text_is_no_utf_8_is_told() -> None:

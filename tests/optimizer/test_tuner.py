@@ -15,6 +15,7 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import no_batching
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.recommend.offers import machine_offer
 from sluice.optimizer.simulation import Beside as BesideOf
 from sluice.optimizer.simulation import Deployment, Function, TraceArrivals, simulate_deployment, simulate_deployments
 from sluice.optimizer.simulation.batch_means import Estimate, most_of_next
@@ -445,3 +446,23 @@ def test_a_decision_tells_what_a_request_will_cost_at_other_rates() -> None:
     assert decision.cost.rates[0] == pytest.approx(decision.arrival_rate / 8)
     at_first = [1e6 * usd for usd in decision.cost.usd[0]]
     assert decision.document()["cost_by_rate"][0] == [decision.cost.rates[0], *at_first]
+
+
+@pytest.mark.full
+def test_workers_that_are_overloaded_are_followed_by_what_serves_who_waits_as_well_as_who_comes() -> None:
+    def of(name: str) -> ServiceProfile:
+        points = [ProfilePoint(1769, b, ServiceTime(0.03 + 0.002 * b), 0.03 + 0.002 * b) for b in (1, 32)]
+        return ServiceProfile(function=name, points=points, init={1769: ServiceTime(0.5)}, max_batch_size=32)
+
+    slo, step = Slo(0.15), 1.7e9 + 80
+    offer = machine_offer("http://workers", of("http://workers"), 0.02, 32)
+    setup = TuningSetup("m", (slo,), of("f"), offers=(offer,))
+    for seed in range(2):
+        before, after = poisson_times(200, 20_000, seed), poisson_times(600, 6_000, seed + 9) + 80
+        run = simulate_control(setup, np.concatenate([before[before < step], after]), decision=2.0)
+        since = run.arrival_times - step
+        first = [plan for at, plan in run.plans if at < step][-1]
+        assert first.function == "http://workers" and first.policy is not None and first.policy.servers == 1
+        late = run.latency > slo.latency
+        assert late[(since > 0) & (since < 2)].mean() > 0.5  # one worker carries 340 a second
+        assert late[(since > 4) & (since < 8)].mean() <= slo.error_budget  # two carry 680, and would for ten seconds more

@@ -1,0 +1,69 @@
+"""The special functions that are used here: those of SciPy, without what `scipy.special` imports besides.
+
+That wraps every function for the arrays of other libraries and writes their help: 0.17 s of CPU, more than most commands compute.
+The functions are in one module of machine code, `scipy.special._ufuncs`, which needs none of it. It is imported with an empty
+package in the place of its own, which is taken away again: who imports `scipy.special` later has all of it, with the same
+functions. Of a SciPy that has them elsewhere `scipy.special` is imported as ever.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+PACKAGE = "scipy.special"
+NAMES = {"digamma": "psi", "hurwitz_zeta": "_zeta"} | {
+    name: name
+    for name in (
+        "betainc",
+        "chdtr",
+        "chdtrc",
+        "fdtrc",
+        "gammainc",
+        "gammaincinv",
+        "gammaln",
+        "ndtri",
+        "stdtrit",
+        "xlogy",
+    )
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = sys.modules[__name__]
+    found = _of(_machine_code())
+    for each, function in found.items():
+        setattr(module, each, function)
+    return found[name]
+
+
+def _of(module: ModuleType) -> dict[str, Any]:
+    """The functions of a module; of `scipy.special` where it lacks one."""
+    functions = {name: getattr(module, theirs, None) for name, theirs in NAMES.items()}
+    if None in functions.values():
+        special = importlib.import_module(PACKAGE)
+        functions = {name: getattr(special, theirs, None) for name, theirs in NAMES.items()}
+        functions["hurwitz_zeta"] = functions["hurwitz_zeta"] or special.zeta
+    return functions
+
+
+def _machine_code() -> ModuleType:
+    """`scipy.special._ufuncs` without its package, where that is not imported yet and it can be."""
+    if PACKAGE in sys.modules:
+        return sys.modules[PACKAGE]
+    whole = importlib.util.find_spec("scipy")
+    assert whole is not None and whole.submodule_search_locations is not None
+    empty = ModuleType(PACKAGE)
+    empty.__path__ = [f"{place}/special" for place in whole.submodule_search_locations]
+    sys.modules[PACKAGE] = empty
+    try:
+        return importlib.import_module(f"{PACKAGE}._ufuncs")
+    except ImportError:  # it is elsewhere
+        return empty
+    finally:
+        del sys.modules[PACKAGE]
