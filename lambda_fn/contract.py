@@ -246,8 +246,8 @@ def is_json(content_type: str) -> bool:
 def check_json(body: bytes) -> None:
     """Raise ``WireError`` unless the body is one JSON document in UTF-8: anything else would break, or break out of, its batch.
 
-    So would what Python does not read though it is JSON, as Lambda's runtime reads the batch with ``json.loads``: an integer of some
-    thousand digits, or brackets within brackets to the end of its stack. ``MAX_NESTING`` of them are always taken.
+    So would what Python does not read though it is JSON, as Lambda's runtime reads the batch with ``json.loads``: an integer of
+    thousands of digits, or brackets within brackets to the end of its stack. ``MAX_NESTING`` of them are always taken.
     """
     try:
         _decode_raw(body)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from sluice.batching.documents import Plan, RequestClass, Route
+from sluice.batching.durations import MEANT_MS, seconds
 from sluice.batching.errors import Infeasible, InvalidInput, NotConverged, SluiceError, require
 from sluice.batching.policy import INF
 from sluice.optimizer.baselines.autoscaling import SAFETY, TargetTracking, autoscaled
@@ -40,6 +41,8 @@ FIXED = (8, 0.05)  # size-or-timeout that nobody chose: batch size, and seconds
 STATIC = 8
 WINDOWS = 5  # of the arrivals, that reoptimised learns from
 LAG = 180.0  # s, until a new worker serves
+DURATIONS = {"timeout": MEANT_MS, "window": INF, "lag": INF}
+"""Numbers that may have a unit, and from how many seconds on one without is a question."""
 
 Make = Callable[..., Deployment]
 
@@ -115,7 +118,7 @@ def _whole(name: str, value: float) -> int:
 
 NAMES: dict[str, Named] = {
     "no-batching": Named(_no_batching, needs_slo=False),
-    "size-or-timeout": Named(_size_or_timeout, ("b", "seconds"), 2, False, FIXED),
+    "size-or-timeout": Named(_size_or_timeout, ("b", "timeout"), 2, False, FIXED),
     "recommended": Named(_recommended, ("headroom",)),
     "batch": Named(_batch, ("headroom",)),
     "headroom": Named(lambda of: with_headroom(of.any_function, of.slos, of.process, of.past, of.memory_sizes)),
@@ -153,14 +156,23 @@ def named(text: str, of: Situation) -> Deployment:
     name, _, rest = text.partition(":")
     require(name in NAMES, "policy", text, f"all, a file, or one of {USAGE}")
     policy = NAMES[name]
-    try:
-        numbers = [float(part) for part in rest.split(",")] if rest else []
-    except ValueError:
-        raise InvalidInput("policy", text, policy.usage(name)) from None
-    require(policy.needed <= len(numbers) <= len(policy.parameters), "policy", text, policy.usage(name))
+    parts = rest.split(",") if rest else []
+    require(policy.needed <= len(parts) <= len(policy.parameters), "policy", text, policy.usage(name))
+    numbers = [
+        _number(parameter, part, text, policy.usage(name)) for parameter, part in zip(policy.parameters, parts, strict=False)
+    ]
     require(all(np.isfinite(numbers)), "policy", text, f"{policy.usage(name)} with finite numbers")
     require(bool(of.slos) or not policy.needs_slo, "slo", None, f"an SLO, by which policy {name} goes")
     return policy.make(of, *numbers)
+
+
+def _number(parameter: str, part: str, text: str, usage: str) -> float:
+    """What one of the numbers of ``text`` is."""
+    try:
+        return seconds(part, DURATIONS[parameter]) if parameter in DURATIONS else float(part)
+    except ValueError as error:
+        asked = f", {parameter.upper()} {error}" if parameter in DURATIONS else ""
+        raise InvalidInput("policy", text, usage + asked) from None
 
 
 def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> Deployment | SeveralQueues:

@@ -111,7 +111,7 @@ def smooth(service: ServiceTimes, sizes: NDArray[np.intp] | None = None, error: 
             float(measured[worst]),
             f"{taken[worst]:.4g} s within its error of {100 * error[worst]:.2g} %, in order with the other sizes: a larger batch "
             "is not quicker and serves no fewer. Profile again (sluice profile --precision, --max-seconds), or leave out larger "
-            "batches (--batch-max)",
+            "batches (--max-batch-size)",
         )
     if (np.abs(taken / measured - 1) <= _ROUNDING).all():
         return Smoothed(service, sizes, measured, measured, error)

@@ -17,6 +17,7 @@ from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import INF
 from sluice.cli.document_files import read_document
 from sluice.cli.groups import Command
+from sluice.cli.values import WAIT
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 
 WAY = 0.005
@@ -58,8 +59,7 @@ def _seconds(context: click.Context, option: click.Parameter, told: float | None
 
 _way_option = click.option(
     "--buffer-overhead",
-    type=float,
-    metavar="SECONDS",
+    type=WAIT,
     callback=_seconds,
     help=f"What the way through buffer and network takes beyond an invocation  [default: the profile's, else {WAY:g}]",
 )

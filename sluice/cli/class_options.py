@@ -11,10 +11,10 @@ import click
 from sluice.batching.errors import InvalidInput
 from sluice.cli.class_arrivals import OPTION, read_classes
 from sluice.cli.groups import Command
-from sluice.cli.slo_options import note_seconds, read_slos
+from sluice.cli.slo_options import read_slos
 from sluice.optimizer.recommend import Application
 
-FORM = "NAME:ARRIVALS:SLO, as in web:50:p95=0.2; the arrivals are a rate (requests/s), an arrivals document or a trace"
+FORM = "NAME:ARRIVALS:SLO, as in web:50:p95=200ms; the arrivals are a rate (requests/s), an arrivals document or a trace"
 
 
 def class_option(command: Command) -> Command:
@@ -30,9 +30,7 @@ def class_option(command: Command) -> Command:
     )
     @wraps(command)
     def with_classes(*, class_texts: tuple[str, ...], **others: Any) -> Any:
-        applications = read_applications(class_texts)
-        note_seconds(OPTION, [of.slo for of in applications])
-        return command(applications=applications, **others)
+        return command(applications=read_applications(class_texts), **others)
 
     return with_classes
 

@@ -56,7 +56,7 @@ QUESTIONS: tuple[tuple[str, ...], ...] = (
         f"{SERVER} --mmpp2 300,40,2,2 --w1 1000 --out tables.json",
         f"simulate --mmpp2 300,40,2,2 {SERVED} --servers 1 --policy tables.json --policy greedy:4 --requests 2000",
     ),
-    (f"predict --mmpp2 20000,1,100,1 {SERVED} -b 8 -t 60", f"predict --arrivals bursty.json {SERVED} -b 4 -t 0.05"),
+    (f"predict --mmpp2 20000,1,100,1 {SERVED} -b 8 -t 60s", f"predict --arrivals bursty.json {SERVED} -b 4 -t 0.05"),
     (f"{SERVER} --class a:300:1 --class b:100:0.1",),
     (
         "recommend --class a:50:0.1 --class b:5:0.5 --profile profile.json --loads 1 --out classes.json",

@@ -22,6 +22,7 @@ from sluice.cli.arrival_options import behind_buffer, read_profile
 from sluice.cli.cost_options import price_options
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
 from sluice.cli.slo_options import slo_options
+from sluice.cli.values import DURATION, numbers_option
 from sluice.controller.deciding import DecidingProcess
 from sluice.controller.declared_plans import DeclaredPlans
 from sluice.controller.journal import Journal, cost_in_words, read_journal
@@ -54,9 +55,7 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 @click.option(
     "--function", default="", metavar="NAME", help="As plans name it, {memory_mb} its memory size  [default: the profile's]"
 )
-@click.option(
-    "--memory", "memory_sizes", type=int, multiple=True, metavar="MB", help="Consider only this memory size; may be repeated."
-)
+@numbers_option("--memory", "memory_sizes", metavar="MB", help="Consider only these memory sizes; may be repeated.")
 @click.option(
     "--servers",
     type=int,
@@ -65,13 +64,9 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 )
 @click.option("--max-batch-size", type=int, default=LARGEST_BATCH, show_default=True, help="Requests in a batch, at most.")
 @price_options
-@click.option(
-    "--period", type=float, metavar="SECONDS", help="Between decisions when nothing happens  [default: 300; of a fleet 10]"
-)
-@click.option("--load-time", type=float, default=5.0, show_default=True, metavar="SECONDS", help="What loading a variant takes.")
-@click.option(
-    "--lease", type=float, default=LEASE, show_default=True, metavar="SECONDS", help="After which another controller leads."
-)
+@click.option("--period", type=DURATION, help="Between decisions when nothing happens  [default: 300; of a fleet 10]")
+@click.option("--load-time", type=DURATION, default=5.0, show_default=True, help="What loading a variant takes.")
+@click.option("--lease", type=DURATION, default=LEASE, show_default=True, help="After which another controller leads.")
 @click.option("--journal", "journal_path", metavar="FILE", help="Write what is decided here, a line of JSON each.")
 @click.option("--explain", metavar="FILE", help="Read such a file back as sentences, and do nothing else.")
 @redis_option

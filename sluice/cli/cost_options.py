@@ -13,6 +13,7 @@ from sluice.batching.errors import require
 from sluice.batching.policy import INF
 from sluice.cli.groups import Command
 from sluice.cli.output import read_file
+from sluice.cli.values import DURATION, WAIT
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 
@@ -24,8 +25,7 @@ def price_options(command: Command) -> Command:
     @click.option("--architecture", default="x86_64", show_default=True, help="Processors of the function: x86_64 or arm64.")
     @click.option(
         "--granularity",
-        type=float,
-        metavar="SECONDS",
+        type=WAIT,
         help="Billing granularity, 0.1 in BATCH's year  [default: the price list's]",
     )
     @click.option(
@@ -83,10 +83,10 @@ def cost_options(command: Command) -> Command:
     )
     @click.option(
         "--keep-alive",
-        type=float,
+        type=DURATION,
         default=KEEP_ALIVE,
         show_default=True,
-        help="Seconds that an idle environment is kept, for that estimate.",
+        help="That an idle environment is kept (s), for that estimate.",
     )
     @click.option("--snap-start", is_flag=True, help="A cold start restores a snapshot, which is kept and restored for a price.")
     @click.option(

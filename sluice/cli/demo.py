@@ -14,6 +14,7 @@ from sluice.batching.documents import Slo, write
 from sluice.batching.errors import require
 from sluice.cli import output
 from sluice.cli.slo_options import slo_options
+from sluice.cli.values import DURATION
 from sluice.local.demo import Demo, DemoReport, Row
 from sluice.local.live_demo import CONTROL, LiveRow
 
@@ -23,7 +24,13 @@ DEFAULT = Demo()
 
 @click.command()
 @click.option("--trace", help="A trace to fit and replay  [default: an excerpt of a public one]")
-@click.option("--scale", type=float, help=f"How many times faster than recorded the trace runs  [default: {DEFAULT.scale:g}]")
+@click.option(
+    "--speed",
+    "--scale",
+    "scale",
+    type=float,
+    help=f"How many times faster than recorded the trace runs  [default: {DEFAULT.scale:g}]",
+)
 @slo_options(required=False, default=DEFAULT.slo)
 @click.option(
     "--network",
@@ -33,7 +40,7 @@ DEFAULT = Demo()
 @click.option(
     "--seconds",
     "replay_seconds",
-    type=float,
+    type=DURATION,
     help=f"Length of each of the three replays in seconds  [default: {DEFAULT.replay_seconds:g}]",
 )
 @click.option(

@@ -12,6 +12,7 @@ from sluice.batching.documents import ArrivalDocument, write
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli import output
 from sluice.cli.document_files import read_document
+from sluice.cli.values import DURATION
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.fleet.fleet_file import read_demand, read_fleet, read_running
 from sluice.optimizer.fleet.group import Group
@@ -74,9 +75,7 @@ CHOSEN = "auto"
     show_default=True,
     help="By which policy the queues' tables are made.",
 )
-@click.option(
-    "--time-limit", type=float, default=TIME_LIMIT, show_default=True, metavar="SECONDS", help="Seconds that the search may take."
-)
+@click.option("--time-limit", type=DURATION, default=TIME_LIMIT, show_default=True, help="Seconds that the search may take.")
 @click.option("--gap", type=float, default=GAP, show_default=True, help="Percentage points of accuracy that count as equal.")
 @click.option("--out", metavar="FILE", help="Write the answer here, as --json shows it.")
 @click.option("--plans", metavar="DIR", help="Write a plan for the buffer here for each family: DIR/FAMILY.json.")

@@ -15,6 +15,8 @@ from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.cost_table import cost_table
 from sluice.cli.size_options import mix_options
+from sluice.cli.slo_options import check_percentile
+from sluice.cli.values import DURATION, WAIT
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing, ColdStarts
 from sluice.optimizer.billing.cold_starts import MOST_PROVISIONED
@@ -34,7 +36,7 @@ from sluice.optimizer.simulation import Environments
 @mix_options
 @click.option("--memory", "memory_mb", type=int, required=True, metavar="MB", help="Memory size.")
 @click.option("-b", "--batch-size", type=int, required=True, help="Largest batch; 1 is no batching.")
-@click.option("-t", "--timeout", type=float, required=True, metavar="SECONDS", help="Longest wait for a batch to fill.")
+@click.option("-t", "--timeout", type=WAIT, required=True, help="Longest wait for a batch to fill.")
 @click.option(
     "--provisioned",
     type=int,
@@ -43,8 +45,7 @@ from sluice.optimizer.simulation import Environments
 )
 @click.option(
     "--pinged-every",
-    type=float,
-    metavar="SECONDS",
+    type=DURATION,
     help="A ping keeps one environment, as a plan says under warm; who finds it busy goes to another.",
 )
 @click.option(
@@ -102,7 +103,7 @@ def command(
         bill = replace(billing, cold_start_probability=cold).cost(pmf, service, profile)
         cost = of.cost(warm, bill, billing, process.arrival_rate)
     prediction = with_cold_starts(prediction, cold, seconds)
-    shown = sorted(set(percentiles or PERCENTILES))
+    shown = sorted({check_percentile(p) for p in percentiles or PERCENTILES})
     latency = {percentile_name(p): prediction.percentile(p) for p in shown}
     simulated = prediction.confidence is not None
     intervals = {percentile_name(p): prediction.quantile_interval(quantile_of(p)) for p in shown} if simulated else {}

@@ -17,6 +17,7 @@ from sluice.batching.documents import PLACEHOLDER, model_of, write
 from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.cli import output
 from sluice.cli.sized_files import read_sized_files
+from sluice.cli.values import DURATION, numbers_option
 from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
@@ -24,13 +25,18 @@ from sluice.profiler.samples import Sample, describe_model, largest_batch, make_
 from sluice.profiler.way import BufferOfModel, measure_way
 from sluice.profiler.worker_invocations import WorkerInvocations, is_worker, payload_limit
 
-BATCH_SIZES = "1,2,4,8,16,32"
+BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 
 
 @click.command(name="profile")
 @click.argument("function")
-@click.option("--memory", help="Memory sizes in MB, separated by commas; of a worker what it has, where it does not say it.")
-@click.option("--batch-size", help=f"Batch sizes, separated by commas  [default: those of {BATCH_SIZES} that fit into a payload]")
+@numbers_option("--memory", "memory_sizes", metavar="MB", help="Memory sizes; of a worker what it has, where it does not say it.")
+@numbers_option(
+    "--batch-size",
+    "batch_sizes",
+    metavar="B",
+    help=f"Batch sizes  [default: those of {BATCH_SIZES[0]} to {BATCH_SIZES[-1]} in powers of two that fit into a payload]",
+)
 @click.option(
     "--payload",
     "payloads",
@@ -50,7 +56,7 @@ BATCH_SIZES = "1,2,4,8,16,32"
 @click.option("--precision", default=0.03, show_default=True, help="Half-width of each mean's 95 % confidence interval, relative.")
 @click.option("--min-runs", default=20, show_default=True, help="Runs of a point at the least.")
 @click.option("--max-runs", default=200, show_default=True, help="Runs of a point at the most.")
-@click.option("--max-seconds", default=120.0, show_default=True, help="Time for the whole sweep.")
+@click.option("--max-seconds", type=DURATION, default=120.0, show_default=True, help="Time for the whole sweep.")
 @click.option(
     "--architecture",
     type=click.Choice(["x86_64", "arm64"]),
@@ -64,8 +70,8 @@ BATCH_SIZES = "1,2,4,8,16,32"
 @output.json_option
 def command(
     function: str,
-    memory: str | None,
-    batch_size: str | None,
+    memory_sizes: tuple[int, ...],
+    batch_sizes: tuple[int, ...],
     payloads: tuple[str, ...],
     content_type: str,
     headers: tuple[str, ...],
@@ -100,11 +106,9 @@ def command(
     asked_at = None if buffer is None else BufferOfModel(buffer)
     if asked_at is not None:
         asked_at.alone()  # better refused now than after a sweep
-    batch_sizes = _integers("batch-size", BATCH_SIZES if batch_size is None else batch_size)
     of_worker = is_worker(function)
-    if memory is None and not of_worker:
+    if not memory_sizes and not of_worker:
         raise InvalidInput("--memory", NOT_GIVEN, "memory sizes in MB, separated by commas")
-    memory_sizes = _integers("memory", memory) if memory is not None else ()
     invoke = WorkerInvocations(memory_sizes[0] if memory_sizes else None) if of_worker else LambdaInvocations()
     model = model or model_of(function)
     earlier: list[tuple[int, Invocation]] = []
@@ -117,8 +121,8 @@ def command(
         if of_worker:
             model, memory_sizes = _model_of_worker(model, metadata), (described.report.memory_mb,)
         samples = samples or (make_sample(metadata, rng),)
-    if batch_size is None:
-        batch_sizes = _that_fit(batch_sizes, samples, model, payload_limit(function))
+    if not batch_sizes:
+        batch_sizes = _that_fit(BATCH_SIZES, samples, model, payload_limit(function))
     sweep = service_times.Sweep(
         function=function,
         memory_sizes=memory_sizes,
@@ -185,13 +189,6 @@ def command(
         output.print_json(measured.profile)
     else:
         output.stdout.print(_table(measured))
-
-
-def _integers(option: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidInput(f"--{option}", text, "integers separated by commas") from None
 
 
 def _model_of_worker(model: str, metadata: dict[str, Any]) -> str:

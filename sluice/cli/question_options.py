@@ -18,6 +18,7 @@ from sluice.cli.cost_options import cost_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
+from sluice.cli.values import WAIT, numbers_option
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.billing import Billing
@@ -75,7 +76,7 @@ def question_options(command: Command) -> Command:
         if arrivals is None:
             raise InvalidInput("arrivals", NOT_GIVEN, f"{ONE}, or --class for each of several applications")
         if not slos:
-            raise InvalidInput("--slo", NOT_GIVEN, "a latency in seconds, or pP=SECONDS")
+            raise InvalidInput("--slo", NOT_GIVEN, "a latency such as 200ms, or pP=LATENCY")
         if mix is not None:
             needless = f"none beside sizes: {WORKERS_BY_HAND}"
             require(not worker_texts, "--worker", " ".join(worker_texts), needless)
@@ -171,19 +172,14 @@ def _loads(text: str) -> tuple[float, float] | None:
 def limit_options(command: Command) -> Command:
     """What is considered; the command gets ``limits: Limits``."""
 
-    @click.option(
-        "--memory", "memory_sizes", type=int, multiple=True, metavar="MB", help="Consider only this memory size; may be repeated."
-    )
+    @numbers_option("--memory", "memory_sizes", metavar="MB", help="Consider only these memory sizes; may be repeated.")
     @click.option("--max-batch-size", type=int, default=MAX_BATCH_SIZE, show_default=True, help="Largest batch considered.")
     @click.option(
         "--max-timeout",
-        type=float,
-        metavar="SECONDS",
+        type=WAIT,
         help="Longest timeout considered  [default: twice the longest latency promised]",
     )
-    @click.option(
-        "--timeout", "timeouts", type=float, multiple=True, metavar="SECONDS", help="Consider only this timeout; may be repeated."
-    )
+    @click.option("--timeout", "timeouts", type=WAIT, multiple=True, help="Consider only this timeout; may be repeated.")
     @click.option(
         "--policies",
         type=click.Choice(POLICIES),

@@ -44,8 +44,17 @@ _SERVER = [
     click.option(
         "--energy", metavar="Z0,B", default="0,0", help="Energy (or money) Z0 + B b of a batch of b, or @FILE: a JSON list."
     ),
-    click.option("--batch-max", type=int, metavar="B", help="Largest batch; needed unless a list or a profile says it."),
-    click.option("--batch-min", type=int, default=1, show_default=True, metavar="B", help="Smallest batch."),
+    click.option(
+        "--max-batch-size",
+        "--batch-max",
+        "batch_max",
+        type=int,
+        metavar="B",
+        help="Largest batch; needed unless a list or a profile says it.",
+    ),
+    click.option(
+        "--min-batch-size", "--batch-min", "batch_min", type=int, default=1, show_default=True, metavar="B", help="Smallest batch."
+    ),
     click.option("--w1", type=float, default=1.0, show_default=True, help="Weight of the mean latency, per unit of time."),
     click.option("--w2", type=float, help="Weight of the mean power, per W  [default: 1; with --slo it is what is sought]"),
     click.option(

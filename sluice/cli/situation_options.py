@@ -18,6 +18,7 @@ from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
+from sluice.cli.values import DURATION, WAIT
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
@@ -204,9 +205,9 @@ def platform_options(command: Command) -> Command:
     """How environments run; the command gets ``environments: Environments``, and ``init_duration`` where it was told."""
 
     @click.option(
-        "--keep-alive", type=float, default=LAMBDA.keep_alive, show_default=True, help="Seconds that an idle environment is kept."
+        "--keep-alive", type=DURATION, default=LAMBDA.keep_alive, show_default=True, help="That an idle environment is kept (s)."
     )
-    @click.option("--init", "init_duration", type=float, help="Seconds of a cold start  [default: the profile's INIT]")
+    @click.option("--init", "init_duration", type=WAIT, help="That a cold start takes  [default: the profile's INIT]")
     @click.option("--concurrency", type=int, help="Invocations at once at most  [default: any number]")
     @click.option(
         "--scaling-rate",

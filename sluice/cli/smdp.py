@@ -16,6 +16,7 @@ from sluice.cli.server_options import ServerOptions, server_options, solver_opti
 from sluice.cli.slo_options import slo_options
 from sluice.cli.smdp_answer import in_tables, in_words
 from sluice.cli.smdp_classes import classes_in_tables, classes_in_words
+from sluice.cli.values import DURATION
 from sluice.optimizer.smdp import (
     METHODS,
     answer_classes,
@@ -45,8 +46,7 @@ LARGE = 256  # batches from which on it is told what it takes
 )
 @click.option(
     "--slack",
-    type=float,
-    metavar="SECONDS",
+    type=DURATION,
     help="Of the class of less weight in a plan: how much later one of the other may come and still go first"
     f"  [default: {SLACK:g}]",
 )
@@ -55,7 +55,7 @@ LARGE = 256  # batches from which on it is told what it takes
 @click.option("--frontier", is_flag=True, help="Show all that the weights can buy, from the least latency to the least power.")
 @click.option(
     "--max-seconds",
-    type=float,
+    type=DURATION,
     default=MAX_SECONDS,
     show_default=True,
     help="Seconds after which no further step is begun: the best table so far is told, with what none can cost less than.",

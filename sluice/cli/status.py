@@ -21,6 +21,7 @@ from sluice.cli import output
 from sluice.cli.cost_options import price_list
 from sluice.cli.model_status import ModelStatus, Promise, recorded_status, told_status
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
+from sluice.cli.values import DURATION
 from sluice.optimizer.billing import Billing
 
 TIMEOUT = 10.0  # s
@@ -34,10 +35,9 @@ MOST_BYTES = 64 * 1024 * 1024  # of what a buffer tells
 )
 @click.option(
     "--window",
-    type=float,
+    type=DURATION,
     default=300.0,
     show_default=True,
-    metavar="SECONDS",
     help="The newest so many say whether a promise is kept; a buffer has its own five minutes.",
 )
 @click.option("--prices", metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")

@@ -10,6 +10,7 @@ import numpy as np
 
 from sluice.batching.errors import InvalidInput
 from sluice.cli.groups import group
+from sluice.cli.values import DURATION
 from sluice.optimizer.traces.columns import SECONDS
 from sluice.optimizer.traces.kind import KINDS, Kind
 from sluice.optimizer.traces.trace import Trace, read_trace
@@ -26,12 +27,12 @@ _OPTIONS = [
         show_default=True,
         help="What the numbers are; auto refuses what may be either.",
     ),
-    click.option("--bin", "bin_width", type=float, metavar="SECONDS", help="What each count covers  [default: 1]"),
+    click.option("--bin", "bin_width", type=DURATION, help="What each count covers  [default: 1]"),
     click.option("--unit", type=click.Choice(list(SECONDS)), default="s", show_default=True, help="What plain numbers are in."),
-    click.option("--from", "start", type=float, metavar="SECONDS", help="Leave out what came sooner after the first arrival."),
-    click.option("--to", "end", type=float, metavar="SECONDS", help="Leave out what came later after the first arrival."),
+    click.option("--from", "start", type=DURATION, help="Leave out what came sooner after the first arrival."),
+    click.option("--to", "end", type=DURATION, help="Leave out what came later after the first arrival."),
     click.option("--size-column", metavar="NAME", help="Column with the sizes of the requests  [default: none is read]"),
-    click.option("--window", type=float, metavar="SECONDS", help="Only the last so many seconds of the rest."),
+    click.option("--window", type=DURATION, help="Only the last so many seconds of the rest."),
 ]
 
 

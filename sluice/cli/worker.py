@@ -10,6 +10,7 @@ import click
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.redis_options import namespace_option, require_redis_url
+from sluice.cli.values import DURATION, WAIT
 from sluice.controller.registration import registered_at
 from sluice.lambda_fn.worker.link import LoadFailed
 from sluice.lambda_fn.worker.program import PREFIX, Beside, Named, WorkerSettings, start
@@ -24,13 +25,12 @@ DEFAULT = WorkerSettings()
 @click.option("--executions", type=int, help=f"Batches of a model computed at once  [default: {DEFAULT.executions}]")
 @click.option("--threads", type=int, help="Threads of one execution  [default: the CPUs, shared among the executions]")
 @click.option("--batch-size", type=int, help=f"Single requests computed together, at most  [default: {DEFAULT.batch_size}]")
-@click.option("--wait", type=float, metavar="SECONDS", help=f"That a single request waits for others  [default: {DEFAULT.wait:g}]")
+@click.option("--wait", type=WAIT, help=f"That a single request waits for others  [default: {DEFAULT.wait:g}]")
 @click.option("--queue", type=int, help=f"Requests of a model that may wait  [default: {DEFAULT.queue}]")
-@click.option("--timeout", type=float, metavar="SECONDS", help=f"That a caller waits for a batch  [default: {DEFAULT.timeout:g}]")
+@click.option("--timeout", type=DURATION, help=f"That a caller waits for a batch  [default: {DEFAULT.timeout:g}]")
 @click.option(
     "--drain-timeout",
-    type=float,
-    metavar="SECONDS",
+    type=DURATION,
     help=f"That batches under way have to end at SIGTERM  [default: {DEFAULT.drain_timeout:g}]",
 )
 @click.option("--unloaded", multiple=True, metavar="NAME", help="Load this model when told to, not at the start; may be repeated.")
@@ -39,9 +39,7 @@ DEFAULT = WorkerSettings()
 @click.option(
     "--advertise", metavar="URL", default="", help="With --register: where others reach the worker, if not where it listens."
 )
-@click.option(
-    "--heartbeat", type=float, default=1.0, show_default=True, metavar="SECONDS", help="With --register: how often it tells."
-)
+@click.option("--heartbeat", type=DURATION, default=1.0, show_default=True, help="With --register: how often it tells.")
 @namespace_option
 def command(
     models: tuple[str, ...],

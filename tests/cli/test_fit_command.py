@@ -124,7 +124,7 @@ def test_the_plot_is_drawn(trace: str, exit_of: Run, tmp_path: Path) -> None:
         (["--window", "0"], "window: 0.0 is not allowed; allowed: a number of seconds > 0"),
         (["--window", "0.1"], "at least 100"),
         (["--from", "7", "--to", "6"], "from, to: (7.0, 6.0) is not allowed"),
-        (["--from", "nan"], "from, to: (nan, inf) is not allowed"),
+        (["--from", "nan"], "'nan' is not allowed; allowed: a number of seconds, or one with its unit"),
         (["--column", "when"], "column: 'when' is not allowed; allowed: one of the columns of"),
         (["--unit", "h"], "Invalid value for '--unit': 'h' is not one of"),
         (["--model", "map:9"], "model: 'map:9' is not allowed; allowed: map:N with N from 1 to 8"),

@@ -119,7 +119,7 @@ async def test_of_the_default_batch_sizes_those_that_fit_into_a_payload_are_meas
             "--model: 'other' is not allowed; allowed: the name by which ruler-1769 knows its model",
         ),
         ("ruler-1769 --memory 64 --payload good", 2, "memory: 64 is not allowed; allowed: memory sizes from 128 to 10240 MB"),
-        ("ruler --memory 512,x --payload good", 2, "--memory: '512,x' is not allowed; allowed: integers separated by commas"),
+        ("ruler --memory 512,x --payload good", 2, "--memory: '512,x' is not allowed; allowed: whole numbers with commas between"),
         ("ruler --memory 512,1024 --payload good", 2, "function: 'ruler' is not allowed; allowed: a name with {memory_mb} in it"),
         ("ruler --memory 512 --payload absent", 2, "--payload: 'absent' is not allowed; allowed: a file that exists"),
         ("ruler --memory 512 --payload bad", 2, "payload: b'{oops' is not allowed; allowed: a JSON document"),

@@ -102,9 +102,9 @@ def test_a_promise_that_nothing_keeps_names_the_class(exit_of: Run, profiled: st
     assert code == 1 and "class web: no function answers p95 within 1 ms" in err
 
 
-def test_a_promise_of_seconds_that_was_meant_in_milliseconds_is_noted(exit_of: Run, profiled: str) -> None:
+def test_a_promise_of_a_class_that_may_be_meant_in_milliseconds_is_a_question(exit_of: Run, profiled: str) -> None:
     code, _, err = exit_of("recommend", "--profile", profiled, "--class", "web:5:200")
-    assert code == 0 and "note: --class 200 is 200 s; 200 ms are --class 0.2" in err
+    assert code == 2 and "'200' is not allowed; allowed: 200ms if milliseconds are meant, 200s if seconds are" in err
 
 
 @pytest.mark.parametrize(("given", "said"), [([], "--profile: 'm' is not allowed"), (["--sizes", "SIZES"], "--sizes: 'given'")])

@@ -221,7 +221,7 @@ def test_an_slo_out_of_reach_exits_with_one(exit_of: Run, asked: tuple[str, ...]
     ("options", "message"),
     [
         (("--policy", "clever"), "policy: 'clever' is not allowed; allowed: all, a file, or one of no-batching"),
-        (("--policy", "size-or-timeout:8"), "policy: 'size-or-timeout:8' is not allowed; allowed: size-or-timeout:B,SECONDS"),
+        (("--policy", "size-or-timeout:8"), "policy: 'size-or-timeout:8' is not allowed; allowed: size-or-timeout:B,TIMEOUT"),
         (("--policy", "static:many"), "policy: 'static:many' is not allowed; allowed: static:B"),
         (("--policy", "static:2.5", "--servers", "1"), "b: 2.5 is not allowed; allowed: an integer >= 1"),
         (("--policy", "static:2"), "servers: None is not allowed; allowed: their number, as no SLO says what is enough"),

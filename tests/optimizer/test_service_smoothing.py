@@ -70,7 +70,7 @@ def test_what_is_in_order_stays_as_it_is():
 
 def test_a_mean_that_is_out_of_order_by_more_than_its_error_is_refused_with_what_to_do():
     with pytest.raises(
-        InvalidInput, match=r"at batch size \d: .* within its error of 3 %.*Profile again .*--precision.*--batch-max"
+        InvalidInput, match=r"at batch size \d: .* within its error of 3 %.*Profile again .*--precision.*--max-batch-size"
     ):
         smoothed_profile(profile_of({1: 0.010, 2: 0.0101}, {1: 0.002, 2: 0.0}), 1769)
 

@@ -1,0 +1,30 @@
+"""How long something takes, as people write it: ``200ms``, ``0.2s``, ``5min``; a number without a unit is of seconds."""
+
+from __future__ import annotations
+
+import re
+from math import inf
+
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+"""Seconds."""
+MEANT_MS = 10.0
+"""Seconds of a latency or a wait from which on a number without a unit was probably meant in milliseconds."""
+
+_WRITTEN = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def seconds(text: str, meant_ms: float = inf) -> float:
+    """What a duration is in seconds.
+
+    Raises
+    ------
+    ValueError
+        It is none, or a number of ``meant_ms`` or more without a unit, of which the message asks what it is.
+    """
+    match = _WRITTEN.fullmatch(text)
+    if match is None or (match[2] and match[2] not in UNITS):
+        raise ValueError(f"a number of seconds, or one with its unit ({', '.join(UNITS)}), as in 200ms")
+    number = float(match[1])
+    if not match[2] and number >= meant_ms:
+        raise ValueError(f"{match[1]}ms if milliseconds are meant, {match[1]}s if seconds are")
+    return number * UNITS[match[2] or "s"]

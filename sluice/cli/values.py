@@ -1,0 +1,53 @@
+"""Values of options that all commands read alike: durations with their units, and lists of whole numbers.
+
+    200ms, 0.2s, 5min, 1h    a duration; a number without a unit is of seconds
+    512,1024                 several numbers in one, or the option several times
+
+What is read here has no default and no range of its own: what a duration is of decides these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import click
+
+from sluice.batching.durations import MEANT_MS, seconds
+
+
+def _duration(meant_ms: float = inf) -> Callable[[Any], float]:
+    """A type of click's: seconds, as ``seconds`` reads them."""
+
+    def duration(value: Any) -> float:  # of this name, as it is the one in the help
+        if isinstance(value, int | float):  # a default
+            return float(value)
+        try:
+            return seconds(value, meant_ms)
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r} is not allowed; allowed: {error}") from None
+
+    return duration
+
+
+DURATION = _duration()
+WAIT = _duration(MEANT_MS)
+"""Of what lasts for less than seconds, so that a large number without a unit is a question."""
+
+
+def _numbers(value: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        allowed = "whole numbers with commas between, as in 512,1024"
+        raise click.BadParameter(f"{value!r} is not allowed; allowed: {allowed}") from None
+
+
+def numbers_option(*names: str, metavar: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option whose numbers stand in one list, or that is repeated; the command gets them all, ``tuple[int, ...]``."""
+
+    def joined(context: click.Context, option: click.Parameter, told: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+        return tuple(number for numbers in told for number in numbers)
+
+    return click.option(*names, type=_numbers, multiple=True, callback=joined, metavar=f"{metavar}[,...]", help=help)

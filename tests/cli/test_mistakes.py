@@ -1,0 +1,94 @@
+"""Plausible mistakes at the command line: each is refused with exit code 2, and with what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sluice.batching.durations import seconds
+
+from .conftest import Run
+
+POISSON = "--poisson 60 --profile PROFILE"
+PREDICT = f"predict {POISSON} --memory 1769"
+SIMULATE = f"simulate {POISSON} --memory 1769 --slo 0.2 --policy"
+UNITS = "is not allowed; allowed: a number of seconds, or one with its unit (us, ms, s, min, h), as in 200ms"
+MISTAKES = {
+    "recomend": "No such command 'recomend'. Did you mean 'recommend'?",
+    "--verison": "Did you mean '--version'?",
+    f"recommend {POISSON} --slos 0.2": "No such option '--slos'. (Did you mean one of: '--json', '--loads', '--slo'?)",
+    "recommend --poison 60 --profile PROFILE --slo 0.2": "'--poisson'",
+    f"recommend {POISSON} --slo 500": "--slo: '500' is not allowed; allowed: 500ms if milliseconds are meant, 500s if seconds are",
+    f"recommend {POISSON} --slo p95=500": "allowed: 500ms if milliseconds are meant, 500s if seconds are",
+    "recommend --profile PROFILE --class web:60:500": "allowed: 500ms if milliseconds are meant, 500s if seconds are",
+    f"recommend {POISSON} --slo 200mss": f"--slo: '200mss' {UNITS}",
+    f"recommend {POISSON} --slo 0,2": f"--slo: '0,2' {UNITS}",
+    f"recommend {POISSON} --slo 95=0.2": "or pP=LATENCY once or several times, as in p95=200ms",
+    f"recommend {POISSON} --slo 0.2 --percentile 0.95": "allowed: percent of the requests, at least 1; did you mean p95?",
+    f"recommend {POISSON} --slo p0.95=0.2": "did you mean p95?",
+    f"recommend {POISSON} --slo 0.2 --memory 512;1024": "whole numbers with commas between, as in 512,1024",
+    f"recommend {POISSON} --slo 0.2 --memory 1024": "memory_mb: 1024 is not allowed; allowed: one of the profile's: 512, 1769",
+    f"recommend {POISSON} --slo 0.2 --confidence 95": "95.0 is not allowed; allowed: a probability, 0.5 <= confidence < 1",
+    f"recommend {POISSON} --slo 0.2 --headroom 10": "headroom: 10.0 is not allowed; allowed: a fraction of the SLO",
+    f"recommend {POISSON} --slo 0.2 --timeout 50": "allowed: 50ms if milliseconds are meant, 50s if seconds are",
+    f"recommend {POISSON} --slo 0.2 --architecture x86": "architecture: 'x86' is not allowed; allowed: one of x86_64, arm64",
+    f"recommend {POISSON} --slo 0.2 --stack nats": "allowed: one of nat, lambda-endpoint, endpoints, public, small",
+    f"recommend {POISSON} --slo 0.2 --cold-start-probability 5": "cold_start_probability: 5.0 is not allowed; allowed: 0 to 1",
+    f"recommend {POISSON}": "--slo: none was given; needed: a latency such as 200ms, or pP=LATENCY",
+    "recommend --profile PROFILE --slo 0.2": "arrivals: none was given; needed: exactly one of --arrivals, --poisson and --mmpp2",
+    "recommend --poisson 60 --profile none.json --slo 0.2": "--profile: 'none.json' is not allowed; allowed: a file that exists",
+    f"{PREDICT} -b 4 -t 100": "'100' is not allowed; allowed: 100ms if milliseconds are meant, 100s if seconds are",
+    f"{PREDICT} -b 4 -t 100msec": f"'100msec' {UNITS}",
+    f"{PREDICT} -b 0 -t 0.1": "batch_size: 0 is not allowed; allowed: an integer from 1 to 1024",
+    f"{PREDICT} -b 4 -t 0.1 --percentile 0.95": "did you mean p95?",
+    f"{SIMULATE} size_or_timeout:8,0.1": "one of no-batching, size-or-timeout:B,TIMEOUT",
+    f"{SIMULATE} size-or-timeout:8,100": "size-or-timeout:B,TIMEOUT, TIMEOUT 100ms if milliseconds are meant, 100s if seconds are",
+    f"{SIMULATE} size-or-timeout:8": "allowed: size-or-timeout:B,TIMEOUT",
+    "profile mlp --memory 512MB": "whole numbers with commas between, as in 512,1024",
+    "serve --plans plans": "'plans' is not allowed; allowed: file:PATH, ssm:/path/ or redis:",
+    "serve --redis-url localhost:6379": "allowed: redis://, rediss://, unix:// or memory://",
+    "worker model.py": "'model.py' is not allowed; allowed: package.module:Class, file.py:Class or network.onnx",
+    "control --period 5m": f"'5m' {UNITS}",
+    "replay PROFILE --url localhost:8080/models/mlp": "allowed: http://host[:port]/path or https://host[:port]/path",
+    "package nowhere": "'nowhere' is not allowed; allowed: a folder with samconfig.toml, as `sluice new` lays one out",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_refused_with_what_to_write_instead(
+    line: str, exit_of: Run, profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = exit_of(*(profile if word == "PROFILE" else word for word in line.split()))
+    assert (code, out) == (2, "") and MISTAKES[line] in err, err
+
+
+def test_thirty_are_not_too_few() -> None:
+    assert len(MISTAKES) > 30
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [("0.2", 0.2), ("200ms", 0.2), (" 200 ms ", 0.2), ("5min", 300.0), ("1h", 3600.0), ("1e3us", 1e-3)],
+)
+def test_a_duration_may_have_a_unit(text: str, duration: float) -> None:
+    assert seconds(text) == pytest.approx(duration)
+
+
+@pytest.mark.parametrize("text", ["", "ms", "1 2", "1x", "nan", "inf", "0x10", "1,5s", "--1"])
+def test_what_is_no_duration_says_what_one_is(text: str) -> None:
+    with pytest.raises(ValueError, match="a number of seconds, or one with its unit"):
+        seconds(text)
+
+
+def test_a_number_that_may_be_of_milliseconds_is_a_question() -> None:
+    assert seconds("9.9", meant_ms=10) == 9.9 and seconds("10s", meant_ms=10) == 10.0
+    with pytest.raises(ValueError, match="10ms if milliseconds are meant, 10s if seconds are"):
+        seconds("10", meant_ms=10)
+
+
+def test_a_list_of_memory_sizes_is_one_option_or_several(exit_of: Run, profile: str) -> None:
+    asked = ("recommend", "--poisson", "60", "--profile", profile, "--slo", "200ms", "--policies", "size-or-timeout")
+    once = exit_of(*asked, "--memory", "512,1769")
+    assert once[0] == 0 and once == exit_of(*asked, "--memory", "512", "--memory", "1769")
