@@ -173,7 +173,10 @@ class Dispatcher:
             waiting.then(self._has_ended)
         waiting.then(self._waits_no_more)
         if self._next_turn is None:
-            self._call_soon()
+            if (asks_at := self._state.asks_at) <= came:
+                self._call_soon()
+            elif asks_at < self._rings_at:
+                self._arm(asks_at, came)
         return waiting
 
     def _waits_no_more(self, caller: Waiting) -> None:

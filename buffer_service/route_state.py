@@ -31,6 +31,9 @@ more leaves the queue with the next call, and is in no batch after that.
 Several functions. A batch is for the function whose table released it; who is asked in its place, and from which tables nothing is
 taken meanwhile, ``route_functions.py`` says.
 
+Who comes while all servers have batches of this process is brought by the call that ends one, or ``FRESH`` after the last answer,
+where the table's rows release at once or never: nothing could be released to him before, and a call for each would be for nothing.
+
 Ties. A table that comes while another is being installed is installed by the next call. Of members to adopt and new requests, the
 former are called first, as many as one call carries. Completions and arrivals go in one call. Callers here are told without waiting
 for the call that completes their batch: they would end with this process, and nobody else's answer hangs on it.
@@ -184,6 +187,7 @@ class RouteState:
         self._waiting = waiting
         self._patience = patience
         self._rule = route.rule()
+        self._at_work = _at_work(self._rule)
         self._to_install: Policy | None = self._table()
         self._slo = slo
         self._digest = digest
@@ -258,7 +262,18 @@ class RouteState:
             self._slack_line.came(now, told.slack)
         if told.size is not None:
             self._sizes_told = True
-        self._ask_at = AT_ONCE
+        self._ask_at = min(self._ask_at, self._brings_at())
+
+    def _brings_at(self) -> float:
+        """When who comes now is to be brought: at once, unless all servers have batches of this process and holds are no spans.
+
+        Then nothing leaves the queue before one of these ends, the call that says so brings him, and what leaves then does not hang
+        on when he was brought. Others see how many wait that much later.
+        """
+        at_work = self._at_work
+        if at_work is None or len(self._batches) < at_work or self.life is not Life.SERVING:
+            return AT_ONCE
+        return self._answered_at + FRESH
 
     def _encoded(self, caller: Caller) -> bytes:
         """The member that a request comes as: a large body stays here, where all can ask for it."""
@@ -427,6 +442,7 @@ class RouteState:
         self._live(Fact.FOLLOW)
         same = (rule, route.functions, slo) == (self._rule, self._route.functions, self._slo)
         self._route, self._slo, self._rule, self._digest = route, slo, rule, digest
+        self._at_work = _at_work(rule)
         if self._functions.follow(route.functions, rule):  # it is asked at once: what is known of the last is not true of it
             self._look_again(now)
         if not same:
@@ -445,6 +461,11 @@ class RouteState:
     def due(self, now: float) -> bool:
         """Whether a call is due."""
         return now >= self._ask_at and self._asked is None
+
+    @property
+    def asks_at(self) -> float:
+        """When a call is due at the latest, whatever else happens; ``NEVER`` while one is under way."""
+        return self._ask_at if self._asked is None else NEVER
 
     @property
     def ending(self) -> bool:
@@ -1105,6 +1126,12 @@ class RouteState:
 def _member(caller: Caller) -> bytes:
     """What the queue has of a caller's request."""
     return (encode_ticket if caller.has_ticket else encode_member)(caller.item, caller.told)
+
+
+def _at_work(rule: Policy) -> int | None:
+    """The servers of a rule that one table is, whose rows release at once or never; ``None`` of another."""
+    whole = not rule.beside and rule.columns == 1 and set(rule.hold) <= {0.0, math.inf}
+    return rule.servers if whole else None
 
 
 def _patient(arrivals: list[tuple[float, bytes]]) -> int:

@@ -221,9 +221,9 @@ def test_copies_of_a_poison_beside_requests_that_are_answered_do_not_open_the_ci
 
 def test_what_the_function_before_answers_or_fails_says_nothing_of_the_one_that_follows():
     for ends in ([], FAILED):
-        bench = Bench(constructors.greedy(1)).begun()
+        bench = Bench(two := constructors.greedy(1, servers=2)).begun()
         _, old = bench.batch(0.1, 1, "old")
-        bench.state.follow(0.2, Route("", "g", PolicyDocument.of(constructors.greedy(1)), 1.0))
+        bench.state.follow(0.2, Route("", "g", PolicyDocument.of(two), 1.0))
         for i in range(STRIKES):
             alone(bench, 0.3, FAILED, f"b{i}")
         assert bench.state.suspensions == 1
@@ -389,7 +389,7 @@ def test_a_worker_that_is_busy_is_waited_for_where_another_cannot_be_reached():
 
 
 def test_a_failure_that_another_worker_makes_good_says_nothing_of_the_function():
-    bench = Bench(constructors.greedy(1)).begun()
+    bench = Bench(constructors.greedy(1, servers=2 * UNAVAILABLE_LIMIT)).begun()
     for i in range(2 * UNAVAILABLE_LIMIT):
         bench.batch(0.1, 1, f"b{i}")
         bench.state.served(0.1, f"b{i}", Failure(Cause.UNAVAILABLE, "HTTP 502", worker="http://a"))
@@ -413,7 +413,7 @@ def test_a_trial_goes_elsewhere_before_it_has_failed():
 
 
 def test_a_worker_that_is_busy_costs_nothing_of_what_finding_a_poison_needs():
-    bench = Bench(constructors.static(32, servers=1)).begun()
+    bench = Bench(constructors.static(32, servers=2 * RESERVE + 1)).begun()
     for i in range(2 * RESERVE):
         bench.batch(0.1, 2, f"b{i}")
         bench.state.served(0.1, f"b{i}", Failure(Cause.BUSY, "HTTP 429", worker="http://a"))

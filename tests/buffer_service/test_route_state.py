@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import PolicyDocument, Route
 from sluice.batching.errors import Draining, QueueFull, StoreUnavailable
 from sluice.buffer_service import route_life, route_state
+from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.members import encode_member, member_id
 from sluice.buffer_service.redis_servers import Away
@@ -92,6 +94,7 @@ STATES = [
     "route_instructions",
     "route_life",
     "idle_rounds",
+    "results",
 ]
 
 
@@ -167,6 +170,45 @@ def test_the_next_turn_is_due_when_the_queue_said_and_three_times_in_a_lease():
     bench.state.called(0.4, Outcome(epoch="1"))
     assert bench.state.turn(0.4).wake_at == LIMITS.lease / 3
     assert bench.call(LIMITS.lease / 3).events.serving == []
+
+
+def test_who_comes_while_every_server_has_a_batch_of_this_process_is_brought_by_the_call_that_ends_it():
+    bench = Bench(constructors.greedy(4, servers=1)).begun()
+    ids, _ = bench.batch(0.1)
+    late = bench.come(0.11, 2)
+    assert not bench.state.due(0.11) and bench.state.turn(0.11).call is None
+    assert bench.state.asks_at == 0.1 + FRESH
+    bench.state.served(0.112, "b1", answers(ids))
+    events = bench.call(0.112).events
+    assert events.completed == ["b1"] and events.ages == pytest.approx([0.002] * 2)
+    assert list(map(member_id, events.arrivals)) == late
+
+
+def test_where_such_a_batch_lasts_he_is_brought_soon_all_the_same_so_that_others_see_who_waits():
+    bench = Bench(constructors.greedy(4, servers=1)).begun()
+    bench.batch(0.1)
+    bench.come(0.11)
+    assert bench.state.turn(0.115).wake_at == 0.1 + FRESH
+    assert len(bench.call(0.1 + FRESH).events.arrivals) == 1
+    bench.state.called(0.13, Outcome(1, queue_length=1, epoch="1"))
+    bench.come(0.2)
+    assert bench.state.due(0.2)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        constructors.greedy(4, servers=2),
+        constructors.greedy(4, servers=None),
+        replace(constructors.size_or_timeout(4, 0.1), servers=1),
+    ],
+    ids=["a server is free", "there are no servers", "holds are spans of time"],
+)
+def test_he_is_brought_at_once_where_something_may_leave_before_or_hangs_on_when_he_was_brought(policy):
+    bench = Bench(policy).begun()
+    bench.batch(0.1)
+    bench.come(0.11)
+    assert bench.state.asks_at <= 0.11 and len(bench.call(0.11).events.arrivals) == 1
 
 
 def test_while_a_call_is_under_way_nothing_is_due():
