@@ -50,7 +50,7 @@ MISTAKES = {
     "serve --redis-url localhost:6379": "allowed: redis://, rediss://, unix:// or memory://",
     "worker model.py": "'model.py' is not allowed; allowed: package.module:Class, file.py:Class or network.onnx",
     "control --period 5m": f"'5m' {UNITS}",
-    "replay trace.csv --url http://127.0.0.1:1/models/mlp --slo 500": "allowed: 500ms if milliseconds are meant, 500s if seconds are",
+    "replay trace.csv --url http://127.0.0.1:1/ --slo 500": "allowed: 500ms if milliseconds are meant, 500s if seconds are",
     "package nowhere": "'nowhere' is not allowed; allowed: a folder with samconfig.toml, as `sluice new` lays one out",
 }
 
