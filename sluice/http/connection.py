@@ -31,8 +31,12 @@ from typing import Any
 import httptools
 
 MAX_HEADER_BYTES = 64 * 1024
+MAX_FIELDS = 128
+"""Of a head: each is kept as an object or two, which take fifteen times the bytes of the shortest."""
 MAX_REST = 64 * 1024 * 1024
 """Bytes that are read of a body whose request is answered already: a client that is cut off while it sends sees no answer."""
+HELD_FROM = 4096
+"""Bytes from which on a head that waits for its answer is counted as held: what is smaller counts as part of its request."""
 AHEAD = 64 * 1024
 """Bytes that are read while a request waits for its answer, as a client that goes away is noticed by reading."""
 PORTIONS = 1000
@@ -123,8 +127,8 @@ Event = Head | bytes | End | Refused
 class HttpConnection:
     """One connection, from ``now`` (s) on; ``known`` are the heads that the connections of a server have parsed.
 
-    Headers have at most ``max_head`` bytes; ``refusal`` writes what a client is told that breaks the rules. While ``blocked``, as
-    when the client leaves an answer untaken, nothing is parsed.
+    Headers have at most ``max_head`` bytes and ``MAX_FIELDS`` fields; ``refusal`` writes what a client is told that breaks the rules.
+    While ``blocked``, as when the client leaves an answer untaken, nothing is parsed.
     """
 
     def __init__(
@@ -150,6 +154,7 @@ class HttpConnection:
         self._at = 0
         self._tail = b""  # the last bytes of the head that were parsed
         self._head_bytes = 0
+        self._held_bytes = 0  # of the head of the request that has no answer yet
         self._url = b""
         self._fields: list[tuple[bytes, bytes]] = []
         self._head: Head | None = None
@@ -160,6 +165,7 @@ class HttpConnection:
         self._rest_bytes = 0  # of a body that nobody reads
         self._asked_for_body = False
         self._complete = False  # the parser has seen the end of a message
+        self._crowded = False  # more fields came than a head may have
         self._broken = False  # what came is no request, or more than one where only one can be
         self._muted = False  # what the parser tells was told before
         self._events: list[Event] = []
@@ -169,8 +175,8 @@ class HttpConnection:
 
     @property
     def held(self) -> int:
-        """Bytes that are kept here: what waits, and the headers of a request that is half-sent."""
-        return len(self._waits) - self._at + (self._head_bytes if self.stage is HEAD else 0)
+        """Bytes that are kept here: what waits, and the headers of a request that is half-sent or has no answer."""
+        return len(self._waits) - self._at + self._held_bytes + (self._head_bytes if self.stage is HEAD else 0)
 
     @property
     def full(self) -> bool:
@@ -273,6 +279,7 @@ class HttpConnection:
         self.stage = stage
         self._since = self._heard = now
         self._head = None
+        self._held_bytes = 0
         if not self._kept:
             self._end()
             more += b"connection: close\r\n"
@@ -341,6 +348,9 @@ class HttpConnection:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.stage is HEAD and not self._muted:  # else it is a trailer, which nobody reads
+            if len(self._fields) == MAX_FIELDS:
+                self._crowded = True
+                return
             self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -401,7 +411,9 @@ class HttpConnection:
             self._decline_upgrade()
         except httptools.HttpParserError:
             self._broken = True
-        if self._broken:
+        if self._crowded:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif self._broken:
             self._refuse(HTTPStatus.BAD_REQUEST)
         elif not in_head:
             self._parsed_body(now, part)
@@ -423,6 +435,7 @@ class HttpConnection:
         self._kept = head.keep_alive
         self._left = head.length
         self._chunked = head.chunked
+        self._held_bytes = self._head_bytes if self._head_bytes > HELD_FROM else 0
         self._head_bytes = self._other_bytes = self._rest_bytes = 0
         self._tail = self._line = b""
         self._fresh = self._asked_for_body = self._complete = self._trailers = False
@@ -477,6 +490,7 @@ class HttpConnection:
 
     def _end(self) -> None:
         self.stage = ENDED
+        self._held_bytes = 0
         self._waits, self._at = b"", 0
 
     def _new_parser(self) -> Any:

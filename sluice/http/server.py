@@ -319,6 +319,8 @@ class Connection(asyncio.Protocol):
         head = http.answer(self._loop.time(), status, content_type, len(body), fields, self._server.date, close)
         self._awaited = False
         self._request = None
+        if self._held.size:
+            self._held.resize(http.held)
         if self._is_head:
             body = b""
         if len(body) < JOINED:

@@ -23,7 +23,9 @@ from sluice.http.connection import (
     HEAD,
     HEAD_BEGINS,
     HEAD_ENDS,
+    HELD_FROM,
     IDLE,
+    MAX_FIELDS,
     MAX_HEADER_BYTES,
     MAX_KNOWN,
     MAX_KNOWN_BYTES,
@@ -294,6 +296,7 @@ def test_of_many_small_chunks_so_many_are_parsed_at_a_time_and_the_others_afterw
     [
         (b"GET / HTTP/1.1\r\nx: " + b"x" * MAX_HEADER_BYTES, 431),
         (b"\r\n" * MAX_HEADER_BYTES, 431),
+        (POST[:-2] % 3 + b"".join(b"%d:\r\n" % i for i in range(MAX_FIELDS)) + b"\r\nabc", 431),
         (CHUNKED + b"1;" + b"x" * MAX_HEADER_BYTES, 431),
         (CHUNKED + b"0\r\n" + b"x: y\r\n" * (MAX_HEADER_BYTES // 5), 431),
         (b"GET / HTTP/1.1\nhost: x\n\n", 400),
@@ -321,6 +324,24 @@ def test_what_is_no_request_is_refused_with_a_status(sent, status, size):
         assert http.held <= MAX_HEADER_BYTES
     assert type(events[-1]) is Refused and events[-1].status == status and http.stage is ENDED
     assert END not in events and http.receive(0.0, b"GET / HTTP/1.1\r\n\r\n") == []
+
+
+def test_a_head_may_have_as_many_fields_as_are_allowed():
+    head = b"GET / HTTP/1.1\r\n" + b"".join(b"%d:\r\n" % i for i in range(MAX_FIELDS)) + b"\r\n"
+    begun, end = connection().receive(0.0, head)
+    assert len(begun.fields) == MAX_FIELDS and end is END
+
+
+def test_a_large_head_is_held_until_its_request_is_answered_or_the_connection_ends():
+    head = b"POST / HTTP/1.1\r\ncontent-length: 1\r\nx: " + b"x" * HELD_FROM + b"\r\n\r\n"
+    for ends in (lambda http: http.answer(0.0, 200, "text/plain", 0), lambda http: http.close()):
+        http = connection()
+        http.receive(0.0, head)
+        assert http.held == len(head)
+        http.receive(0.0, b"1")
+        assert http.held == len(head) and http.stage is TURN
+        ends(http)
+        assert http.held == 0
 
 
 def test_of_a_body_that_nobody_reads_no_more_than_so_much_is_taken(monkeypatch):
