@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -224,8 +225,20 @@ def _document(where: str) -> bytes:
     if where.startswith("file:"):
         with Path(where.removeprefix("file:")).open("rb") as file:
             return file.read(MAX_JWKS + 1)
-    with urllib.request.urlopen(where, timeout=FETCH_TIMEOUT) as response:
-        if not response.url.startswith("https:"):
-            raise InvalidInput("SLUICE_JWT_JWKS", response.url, "an address that leads nowhere but to https:")
-        document: bytes = response.read(MAX_JWKS + 1)
+    until = time.monotonic() + FETCH_TIMEOUT
+    with urllib.request.build_opener(_OnlyTls).open(where, timeout=FETCH_TIMEOUT) as response:
+        document = b""
+        while (piece := response.read1(MAX_JWKS + 1 - len(document))) and len(document) <= MAX_JWKS:
+            document += piece
+            if time.monotonic() > until:  # each byte alone is in time where they trickle
+                raise TimeoutError(f"not all of it came within {FETCH_TIMEOUT:g} s")
         return document
+
+
+class _OnlyTls(urllib.request.HTTPRedirectHandler):
+    """Follows to no address at which somebody else might answer."""
+
+    def redirect_request(self, request: Any, response: Any, code: int, message: str, headers: Any, to: str) -> Any:
+        if not to.startswith("https:"):
+            raise InvalidInput("SLUICE_JWT_JWKS", to, "an address that leads nowhere but to https:")
+        return super().redirect_request(request, response, code, message, headers, to)

@@ -108,13 +108,13 @@ class HttpClient:
             connection = await self._connect(target.origin)
         with room.share() as share:
             answered = connection.ask(_message(target.start, fields, parts), min(limit, room.limit), room, share)
-            timer = loop.call_at(ends, connection.give_up)
+            timer = loop.call_at(ends, connection.give_up, answered)
             try:
                 return await answered
             finally:
                 timer.cancel()
                 if answered.cancelled():
-                    connection.drop()
+                    connection.drop(answered)
 
     async def close(self) -> None:
         """End all connections; who waits is told."""
@@ -236,13 +236,15 @@ class _Connection(asyncio.Protocol):
             self.transport.writelines(message)
         return answered
 
-    def give_up(self) -> None:
-        """Its time is over."""
-        self._fail(TimeoutError())
+    def give_up(self, answered: asyncio.Future[Reply]) -> None:
+        """The time of this exchange is over; in the round of the loop in which it ended there may be another."""
+        if self._answered is answered:
+            self._fail(TimeoutError())
 
-    def drop(self) -> None:
-        """Nobody waits any more."""
-        self._fail(ClientError("nobody waits any more"))
+    def drop(self, answered: asyncio.Future[Reply]) -> None:
+        """Nobody waits for this one any more."""
+        if self._answered is answered:
+            self._fail(ClientError("nobody waits any more"))
 
     # -- the transport's calls
 

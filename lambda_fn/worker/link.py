@@ -99,6 +99,8 @@ class Link:
             self._loaded.pop(number, None)
             loaded.close()
             raise
+        if loaded.lost:  # in the round of the loop in which it said that it has loaded it
+            raise _died(loaded.lost)
         return loaded
 
     async def describe(self, loaded: Loaded) -> dict[str, Any]:
@@ -173,6 +175,7 @@ class Link:
         loaded, self._loaded = self._loaded, {}
         for one in loaded.values():
             one.close()
+            one.lost = cause
             one.on_lost(cause)
 
     # -- questions
@@ -218,6 +221,7 @@ class Loaded:
         self.name = ""
         self.measures_energy = False
         self.broken = ""
+        self.lost = ""  # why the computer died
         self.on_lost: Callable[[str], None] = _nobody_asks
         self._link = link
         self._numbers = itertools.count()

@@ -127,8 +127,8 @@ Event = Head | bytes | End | Refused
 class HttpConnection:
     """One connection, from ``now`` (s) on; ``known`` are the heads that the connections of a server have parsed.
 
-    Headers have at most ``max_head`` bytes and ``MAX_FIELDS`` fields; ``refusal`` writes what a client is told that breaks the rules.
-    While ``blocked``, as when the client leaves an answer untaken, nothing is parsed.
+    Headers have at most ``max_head`` bytes and ``MAX_FIELDS`` fields; ``refusal`` writes what a client is told that breaks the
+    rules. While ``blocked``, as when the client leaves an answer untaken, nothing is parsed.
     """
 
     def __init__(

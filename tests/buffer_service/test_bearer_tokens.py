@@ -3,7 +3,12 @@ import hashlib
 import hmac
 import json
 import logging
+import socket
+import threading
 import time
+import urllib.request
+from contextlib import suppress
+from functools import partial
 
 import pytest
 from joserfc import jws
@@ -12,7 +17,17 @@ from joserfc.jwk import RSAKey
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, Slo
 from sluice.batching.errors import InvalidInput, ModelNotAllowed, TokenRefused
 from sluice.buffer_service import bearer_tokens
-from sluice.buffer_service.bearer_tokens import MAX_KEPT, MAX_TOKEN, SKEW, BearerTokens, JwksFollower, bearer_token, read_jwks
+from sluice.buffer_service.bearer_tokens import (
+    MAX_KEPT,
+    MAX_TOKEN,
+    SKEW,
+    BearerTokens,
+    JwksFollower,
+    _document,
+    _OnlyTls,
+    bearer_token,
+    read_jwks,
+)
 from sluice.buffer_service.settings import Settings
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 
@@ -219,3 +234,44 @@ async def test_a_result_is_that_of_the_subject_of_a_token_whichever_token_it_sho
         for token, expected in ((renewed, {200, 202}), (other, {410}), ({}, {401})):
             async with buffer.http.get(buffer.url + headers["location"], headers=token) as response:
                 assert response.status in expected
+
+
+def test_an_address_that_leads_away_from_tls_is_not_followed():
+    request = urllib.request.Request("https://issuer/keys")
+    led_to = partial(_OnlyTls().redirect_request, request, None, 302, "Found", {})
+    assert led_to("https://elsewhere/keys").full_url == "https://elsewhere/keys"
+    with pytest.raises(InvalidInput, match="SLUICE_JWT_JWKS: 'http://issuer/keys' is not allowed; allowed: an address that leads"):
+        led_to("http://issuer/keys")
+
+
+def test_keys_that_trickle_are_given_up(monkeypatch):
+    monkeypatch.setattr(bearer_tokens, "FETCH_TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def trickle():
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    connection.sendall(b" ")
+                    time.sleep(0.01)
+
+        threading.Thread(target=trickle, daemon=True).start()
+        with pytest.raises(TimeoutError, match=r"not all of it came within 0.1 s"):
+            _document(f"http://127.0.0.1:{server.getsockname()[1]}")
+
+
+def test_keys_are_read_to_their_end_and_no_further_than_is_allowed(monkeypatch):
+    monkeypatch.setattr(bearer_tokens, "MAX_JWKS", 1000)
+    for length in (0, 1, 1000, 1001, 5000):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def answer(server=server, length=length):
+                connection, _ = server.accept()
+                with connection, suppress(OSError):
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * length)
+
+            threading.Thread(target=answer, daemon=True).start()
+            read = _document(f"http://127.0.0.1:{server.getsockname()[1]}")
+            assert read == b"x" * min(length, 1001)

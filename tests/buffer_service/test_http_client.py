@@ -174,6 +174,21 @@ async def test_a_body_in_pieces_of_a_byte_takes_no_more_memory_than_its_bytes():
         assert (await answered).body == b"0123456789" * 1000
 
 
+@pytest.mark.parametrize("end", ["give_up", "drop"])
+async def test_what_ends_one_exchange_ends_no_other_on_its_connection(end):
+    """As where an answer comes in the round of the loop in which the time of its exchange is over, and the next request is sent."""
+    async with Server().running() as url, asking() as post:
+        await post(url)
+        (connection,) = post.client._connections
+        room = Room.without_end()
+        before = connection.ask((b"",), LIMIT, room, room.share())
+        connection.data_received(OK)
+        now = connection.ask((b"",), LIMIT, room, room.share())
+        getattr(connection, end)(before)
+        connection.data_received(OK)
+        assert (await before).body == (await now).body == b"ok"
+
+
 @pytest.mark.parametrize(
     ("answer", "kind", "said"),
     [
