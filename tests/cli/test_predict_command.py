@@ -120,7 +120,7 @@ def test_arrivals_that_were_not_given_are_not_shown_as_a_value(profile: str, exi
 
 @pytest.mark.full
 def test_what_the_exact_law_would_take_too_long_for_is_simulated_and_said(profile: str, exit_of: Run) -> None:
-    ask = ("predict", "--mmpp2", "20000,1,100,1", "--profile", profile, "--memory", "1769", "-b", "8", "-t", "60")
+    ask = ("predict", "--mmpp2", "20000,1,100,1", "--profile", profile, "--memory", "1769", "-b", "8", "-t", "60s")
     code, out, _ = exit_of(*ask)
     assert code == 0 and "(simulated)" in out and "Simulated, with 95 % intervals" in out
     document = json.loads(exit_of(*ask, "--json")[1])
