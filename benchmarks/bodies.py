@@ -33,7 +33,7 @@ from sluice.local.redis_server import RedisServer
 
 SIZES = usually((1_000, 10_000, 30_000, 100_000, 600_000), smoke=(100_000,))
 AT_ONCE, LARGEST = 32, 8  # requests of a process that wait at once; of a batch
-WARM = 1.5  # s until processes know of each other
+WARM = usually(1.5, smoke=0.3)  # s until processes know of each other
 RUNS = usually(3, smoke=1)
 
 
@@ -77,7 +77,7 @@ async def _serve(url: str, model: str, size: int, seconds: float) -> dict[str, f
     before, used, redis = answered, time.process_time(), _used(client)
     await asyncio.sleep(seconds)
     found = {"answered": answered - before, "cpu": time.process_time() - used, "redis": _used(client) - redis, "refused": refused}
-    await asyncio.sleep(0.5)  # the other is measured still
+    await asyncio.sleep(usually(0.5, smoke=0.1))  # the other is measured still
     for task in (*asking, mail):
         task.cancel()
     return found

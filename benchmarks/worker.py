@@ -41,7 +41,7 @@ from benchmarks.request_load import WARM
 from benchmarks.smoke import usually
 from sluice.local.networks import make_mlp
 
-ROUNDS = usually(9, smoke=2)
+ROUNDS = usually(9, smoke=1)
 SECONDS = usually(1.0, smoke=0.3)
 CONNECTIONS = 64
 BATCH_SIZE = 32
