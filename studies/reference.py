@@ -32,6 +32,12 @@ Written by `python -m studies.reference` from what every command says of itself;
 take `--json` (one document on stdout, everything else on stderr) and exit with 0 when done, 1 when what was asked cannot be (with
 the reason and the best found), 2 on misuse, naming the option or field, its value and what is allowed. `sluice serve` exits with 3
 where it was told nothing wrong and yet could not start.
+
+Durations may have a unit (`us`, `ms`, `s`, `min`, `h`: `--slo 200ms`, `--period 5min`); a number alone is of seconds, and one that was
+probably meant in milliseconds is a question. Several numbers stand in one list, or in the option repeated: `--memory 512,1024`.
+
+Completion of commands and options: `eval "$(_SLUICE_COMPLETE=bash_source sluice)"` in `~/.bashrc`, `zsh_source` in `~/.zshrc`, or
+`_SLUICE_COMPLETE=fish_source sluice | source` in fish.
 """
     return intro + "".join(f"\n## sluice {name}\n\n```text\n{_help(name)}\n```\n" for name in COMMANDS)
 
