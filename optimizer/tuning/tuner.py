@@ -73,7 +73,7 @@ class Tuner:
         self._recent = RecentArrivals(self.settings.memory, self.settings.max_requests)
         self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
         self._promises = [PromiseWatch(slo) for slo in setup.slos]
-        self._services: ServiceWatch | None = None
+        self._services = None if self.function is None else ServiceWatch(self.function)
         self._way = WayWatch(setup.slos, None if known is None else known.way)
         self._back_off = BackOff(self.settings.pause, self.settings.period)
         self._promise_back_off = BackOff(self.settings.pause, self.settings.period)
@@ -208,9 +208,9 @@ class Tuner:
         if len(times) < self.settings.fewest or times[-1] <= times[0]:
             known = f"{len(times)} requests are remembered"
             return self._stays(now, trigger, f"{known}, and it takes {self.settings.fewest} to compare plans")
+        if not self._compared:
+            self._services = ServiceWatch(function)  # by what was measured, where that is not what was profiled
         self._compared, self._compared_over = True, self._recent.span
-        if self._services is None:
-            self._services = ServiceWatch(function)
         rehearsal = _Rehearsal(self, profile, self._at_this_rate(times), now)
         arrivals = fitted(rehearsal.times)
         self._rate.expect(arrivals)

@@ -367,6 +367,16 @@ def test_service_times_that_grow_by_half_are_noticed_and_corrected_within_a_minu
 
 
 @pytest.mark.full
+def test_service_times_that_grow_before_plans_are_compared_are_noticed_too() -> None:
+    """In less than a minute, while nobody asks whether another plan costs less."""
+    times = poisson_times(60, 60 * 45)
+    at = float(times[0]) + 20
+    run = simulate_control(SETUP, times, changes=[ServiceChange(at, 3.0)])
+    noticed = next(decision for decision in run.decisions if decision.trigger.kind == "service")
+    assert at < noticed.at < at + 5 and "times as long as the profile says" in noticed.trigger.words
+    assert noticed.at < run.decisions[0].at + TuningSettings().shortest
+
+
 def test_a_memory_size_that_was_never_measured_gets_a_share_first() -> None:
     alike = [msgspec.structs.replace(point, memory_mb=885) for point in PROFILE.points]
     profile = msgspec.structs.replace(PROFILE, points=[*alike, *PROFILE.points])
