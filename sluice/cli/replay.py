@@ -43,8 +43,8 @@ DRAW_EVERY = 1.0  # s
 @click.option("--speed", "--scale", "scale", default=1.0, show_default=True, help="How many times faster than the trace.")
 @click.option("--limit", type=int, help="At most so many requests.")
 @click.option("--seconds", type=DURATION, help="Only the first so many seconds of the replay.")
-@click.option("--timeout", default=30.0, show_default=True, help="Seconds after which a request counts as not answered.")
-@click.option("--wait", default=10.0, show_default=True, help="Seconds at most to wait until somebody listens at the URL.")
+@click.option("--timeout", type=DURATION, default=30.0, show_default=True, help="After which a request counts as not answered.")
+@click.option("--wait", type=DURATION, default=10.0, show_default=True, help="At most to wait until somebody listens at the URL.")
 @slo_options(required=False)
 @click.option("--out", help="File for the summary and the latency of every request.")
 @output.json_option
