@@ -18,7 +18,6 @@ from sluice.cli.values import DURATION, WAIT
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 
-
 ARCHITECTURES = ("arm64", "x86_64")
 """Of functions; the first is what the template deploys, unless told otherwise."""
 
