@@ -30,11 +30,15 @@ def command_line_page() -> str:
 
 Written by `python -m studies.reference` from what every command says of itself; a test makes it again and compares. Commands
 take `--json` (one document on stdout, everything else on stderr) and exit with 0 when done, 1 when what was asked cannot be (with
-the reason and the best found), 2 on misuse, naming the option or field, its value and what is allowed. `sluice serve` exits with 3
-where it was told nothing wrong and yet could not start.
+the reason and the best found), 2 on misuse, naming the option or field, its value and what is allowed. So do `serve`, `control` and
+`worker`, which are done when SIGTERM or SIGINT ends them.
 
-Durations may have a unit (`us`, `ms`, `s`, `min`, `h`: `--slo 200ms`, `--period 5min`); a number alone is of seconds, and one that was
-probably meant in milliseconds is a question. Several numbers stand in one list, or in the option repeated: `--memory 512,1024`.
+Durations may have a unit (`us`, `ms`, `s`, `min`, `h`: `--slo 200ms`, `--period 5min`); a number alone is of seconds, and one that
+was probably meant in milliseconds is a question. Several numbers stand in one list, or in the option repeated: `--memory 512,1024`.
+
+What a command writes (`--out`, `--report`, `--plot`, the plans of `fleet --plans`) replaces a file of its own kind, as the last
+answer to the same question is, and an empty one. Over any other file it is refused before anything is computed or measured; remove
+that first.
 
 Completion of commands and options: `eval "$(_SLUICE_COMPLETE=bash_source sluice)"` in `~/.bashrc`, `zsh_source` in `~/.zshrc`, or
 `_SLUICE_COMPLETE=fish_source sluice | source` in fish.

@@ -20,6 +20,7 @@ from sluice.buffer_service.plans import source_at
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli.arrival_options import behind_buffer, read_profile
 from sluice.cli.cost_options import price_options
+from sluice.cli.file_kinds import JOURNAL, written_option
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
 from sluice.cli.slo_options import slo_options
 from sluice.cli.values import DURATION, numbers_option
@@ -67,7 +68,7 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 @click.option("--period", type=DURATION, help="Between decisions when nothing happens  [default: 300; of a fleet 10]")
 @click.option("--load-time", type=DURATION, default=5.0, show_default=True, help="What loading a variant takes.")
 @click.option("--lease", type=DURATION, default=LEASE, show_default=True, help="After which another controller leads.")
-@click.option("--journal", "journal_path", metavar="FILE", help="Write what is decided here, a line of JSON each.")
+@written_option("--journal", "journal_path", kinds=(JOURNAL,), help="Write what is decided here, a line of JSON each.")
 @click.option("--explain", metavar="FILE", help="Read such a file back as sentences, and do nothing else.")
 @redis_option
 @namespace_option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -17,12 +18,23 @@ from sluice.cli.values import DURATION, WAIT
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 
+ARCHITECTURES = ("arm64", "x86_64")
+"""Of functions; the first is what the template deploys, unless told otherwise."""
+
+architecture_option: Callable[[Command], Command] = click.option(
+    "--architecture",
+    default=ARCHITECTURES[0],
+    show_default=True,
+    metavar="NAME",
+    help=f"Processors of the function, by which it is priced: {' or '.join(ARCHITECTURES)}.",
+)
+
 
 def price_options(command: Command) -> Command:
     """Price list, architecture, granularity; the command gets ``billing: Billing``."""
 
     @click.option("--prices", metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
-    @click.option("--architecture", default="x86_64", show_default=True, help="Processors of the function: x86_64 or arm64.")
+    @architecture_option
     @click.option(
         "--granularity",
         type=WAIT,

@@ -13,6 +13,7 @@ from rich.table import Table
 from sluice.batching.documents import Slo, write
 from sluice.batching.errors import require
 from sluice.cli import output
+from sluice.cli.file_kinds import DEMO, written_option
 from sluice.cli.slo_options import slo_options
 from sluice.cli.values import DURATION
 from sluice.local.demo import Demo, DemoReport, Row
@@ -48,7 +49,7 @@ DEFAULT = Demo()
     type=click.FloatRange(min=0),
     help=f"Length of each of the four phases of live control; 0 leaves it out  [default: {DEFAULT.live_seconds:g}]",
 )
-@click.option("--out", type=click.Path(), help="File for the report (JSON).")
+@written_option("--out", kinds=(DEMO,), help="File for the report (JSON).")
 @output.json_option
 def command(slos: tuple[Slo, ...], out: str | None, as_json: bool, **options: Any) -> None:
     """Profile a real network, fit a real trace, recommend, serve, replay, and compare with no batching and greedy.

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from sluice.batching.documents import write
 from sluice.cli import output
+from sluice.cli.file_kinds import ARRIVALS, FIGURE, written_option
 from sluice.cli.trace_options import TraceOptions, trace_options
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, dispersion_of_counts, mmpp2_rates
@@ -20,8 +21,8 @@ from sluice.optimizer.traces import TraceStatistics, judge_stationarity
 @click.option(
     "--model", default="auto", show_default=True, metavar="MODEL", help="auto, poisson, mmpp2, or map:N (N hidden states)."
 )
-@click.option("--plot", metavar="FILE", help="Draw the trace and the fit: .svg, .png or .pdf.")
-@click.option("--out", metavar="FILE", help="Write the arrivals document here.")
+@written_option("--plot", kinds=(FIGURE,), help="Draw the trace and the fit: .svg, .png or .pdf.")
+@written_option("--out", kinds=(ARRIVALS,), help="Write the arrivals document here.")
 @output.json_option
 def command(trace: TraceOptions, model: str, plot: str | None, out: str | None, as_json: bool) -> None:
     """Fit an arrival process to TRACE.

@@ -12,6 +12,7 @@ from sluice.batching.documents import ArrivalDocument, write
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli import output
 from sluice.cli.document_files import read_document
+from sluice.cli.file_kinds import FLEET, PLAN, require_replaceable, written_option
 from sluice.cli.values import DURATION
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.fleet.fleet_file import read_demand, read_fleet, read_running
@@ -77,7 +78,7 @@ CHOSEN = "auto"
 )
 @click.option("--time-limit", type=DURATION, default=TIME_LIMIT, show_default=True, help="Seconds that the search may take.")
 @click.option("--gap", type=float, default=GAP, show_default=True, help="Percentage points of accuracy that count as equal.")
-@click.option("--out", metavar="FILE", help="Write the answer here, as --json shows it.")
+@written_option("--out", kinds=(FLEET,), help="Write the answer here, as --json shows it.")
 @click.option("--plans", metavar="DIR", help="Write a plan for the buffer here for each family: DIR/FAMILY.json.")
 @output.json_option
 def command(
@@ -106,6 +107,8 @@ def command(
         fleet = fleet.with_demand(_demand(demand_texts, fleet))
     if running is not None:
         fleet = fleet.with_running(read_running(running, fleet))
+    for name in fleet.family_names if plans is not None else ():
+        require_replaceable(str(Path(str(plans)) / f"{name}.json"), "--plans", PLAN)
     with output.stderr.status("searching ...") as status, solver_on_stderr():
         plan = plan_fleet(
             fleet,

@@ -5,7 +5,6 @@ Exit codes: 0 done; 1 infeasible or failed, with the reason and the best found; 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import os
@@ -16,6 +15,7 @@ from typing import Any
 import click
 
 from sluice.batching.errors import DispatchFailed, Infeasible, InvalidInput, KeyRefused, NotConverged, SluiceError
+from sluice.cli.suggestions import SuggestingGroup
 
 EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, KeyRefused: 2, Infeasible: 1, NotConverged: 1, DispatchFailed: 1}
 
@@ -65,7 +65,7 @@ def _missing(name: str, error: ModuleNotFoundError) -> Exception:
     return click.UsageError(f"{name} needs a library that is not installed, {error.name}: {wanted}")
 
 
-class LazyGroup(click.Group):
+class LazyGroup(SuggestingGroup):
     """A group whose commands live in modules of their own, each as ``command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -89,15 +89,6 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
             raise _missing(str(ctx.invoked_subcommand), error) from None
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            if not near or args[0] in COMMANDS:
-                raise
-            raise click.UsageError(f"{error.format_message()} Did you mean {near[0]!r}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

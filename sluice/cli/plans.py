@@ -18,11 +18,12 @@ from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli import output
 from sluice.cli.document_files import read_document
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
+from sluice.cli.suggestions import SuggestingGroup
 
 Answer = TypeVar("Answer")
 
 
-@click.group("plans")
+@click.group("plans", cls=SuggestingGroup)
 def command() -> None:
     """Put plans into force at all buffers at once, see them, and go back.
 

@@ -16,6 +16,8 @@ import sluice.profiler.service_times as service_times
 from sluice.batching.documents import PLACEHOLDER, model_of, write
 from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.cli import output
+from sluice.cli.cost_options import architecture_option
+from sluice.cli.file_kinds import PROFILE, require_replaceable, written_option
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.values import DURATION, numbers_option
 from sluice.lambda_fn import contract
@@ -57,15 +59,9 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 @click.option("--min-runs", default=20, show_default=True, help="Runs of a point at the least.")
 @click.option("--max-runs", default=200, show_default=True, help="Runs of a point at the most.")
 @click.option("--max-seconds", type=DURATION, default=120.0, show_default=True, help="Time for the whole sweep.")
-@click.option(
-    "--architecture",
-    type=click.Choice(["x86_64", "arm64"]),
-    default="x86_64",
-    show_default=True,
-    help="Processors of the function, by which the price is told.",
-)
+@architecture_option
 @click.option("--seed", default=0, show_default=True, help="Seed of the order of the runs.")
-@click.option("--out", help="File for the profile  [default: profile.json, unless --json]")
+@written_option("--out", kinds=(PROFILE,), help="File for the profile  [default: profile.json, unless --json]")
 @click.option("--yes", is_flag=True, help="Do not ask before the sweep.")
 @output.json_option
 def command(
@@ -103,6 +99,10 @@ def command(
     precision; cold starts are kept apart.
     """
     rng = np.random.default_rng(seed)
+    if out is None and not as_json:
+        out = "profile.json"
+        require_replaceable(out, "--out", PROFILE)
+    default_prices().gb_second(architecture)  # one without a price is refused before anything is asked
     asked_at = None if buffer is None else BufferOfModel(buffer)
     if asked_at is not None:
         asked_at.alone()  # better refused now than after a sweep
@@ -134,8 +134,6 @@ def command(
         n_max=max_runs,
         max_seconds=max_seconds,
     )
-    if out is None and not as_json:
-        out = "profile.json"
     if out is not None:
         _refuse_unwritable(out)
     bound = _cost(sweep.cost_bound(), architecture, of_worker)

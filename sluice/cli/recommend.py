@@ -17,6 +17,7 @@ from sluice.cli.answered import Answered
 from sluice.cli.class_arrivals import OPTION as CLASS
 from sluice.cli.command_line import command_line
 from sluice.cli.cost_table import cost_table
+from sluice.cli.file_kinds import PAGE, PLAN, written_option
 from sluice.cli.measured import read_measured
 from sluice.cli.question_options import question_options
 from sluice.cli.recommend_classes import answered_by_class
@@ -43,8 +44,8 @@ MACHINES_OF_SIZES = f"Machines do not compete beside sizes: {WORKERS_BY_HAND}."
     metavar="NAME",
     help="Name of the model in the plan  [default: that of the profile]",
 )
-@click.option("--out", metavar="FILE", help="Write the plan here.")
-@click.option("--report", metavar="FILE", help="Write a page about the answer here: HTML, one file.")
+@written_option("--out", kinds=(PLAN,), help="Write the plan here.")
+@written_option("--report", kinds=(PAGE,), help="Write a page about the answer here: HTML, one file.")
 @click.option("--trace", metavar="FILE", help="For the report, or with sizes: a trace to run what is recommended on.")
 @click.option("--measured", metavar="FILE", help="For the report: latencies that `sluice replay --out` measured.")
 @output.json_option

@@ -13,6 +13,7 @@ from rich.table import Table
 from sluice.batching.documents import SIZE_HEADER, Slo
 from sluice.batching.errors import NOT_GIVEN, DispatchFailed, InvalidInput
 from sluice.cli import output
+from sluice.cli.file_kinds import REPLAYED, written_option
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
@@ -43,10 +44,10 @@ DRAW_EVERY = 1.0  # s
 @click.option("--speed", "--scale", "scale", default=1.0, show_default=True, help="How many times faster than the trace.")
 @click.option("--limit", type=int, help="At most so many requests.")
 @click.option("--seconds", type=DURATION, help="Only the first so many seconds of the replay.")
-@click.option("--timeout", default=30.0, show_default=True, help="Seconds after which a request counts as not answered.")
-@click.option("--wait", default=10.0, show_default=True, help="Seconds at most to wait until somebody listens at the URL.")
+@click.option("--timeout", type=DURATION, default=30.0, show_default=True, help="After which a request counts as not answered.")
+@click.option("--wait", type=DURATION, default=10.0, show_default=True, help="At most to wait until somebody listens at the URL.")
 @slo_options(required=False)
-@click.option("--out", help="File for the summary and the latency of every request.")
+@written_option("--out", kinds=(REPLAYED,), help="File for the summary and the latency of every request.")
 @output.json_option
 def command(
     trace: TraceOptions,

@@ -36,7 +36,9 @@ def command(**options: Any) -> None:
     from sluice.buffer_service.app import main  # with the clients of AWS and of Redis, which the help does not need
 
     settings = _settings({name: value for name, value in options.items() if value is not None})
-    _require_port(settings)
+    _require_port(settings.host, settings.port, f"--port ({PREFIX}PORT)", "chooses one")
+    if settings.admin_port:
+        _require_port(settings.host, settings.admin_port, f"{PREFIX}ADMIN_PORT", "has none")
     if not settings.redis_url.startswith("memory://"):
         require_redis_url(f"--redis-url ({PREFIX}REDIS_URL)", settings.redis_url)
     kind, _, path = settings.plans.partition(":")
@@ -55,12 +57,12 @@ def _settings(given: dict[str, Any]) -> Settings:
         raise InvalidInput(f"{option} ({error.field})", error.value, error.allowed) from None
 
 
-def _require_port(settings: Settings) -> None:
+def _require_port(host: str, port: int, option: str, zero: str) -> None:
     """Better now than after the plans were taken: somebody else may have the port."""
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise InvalidInput(f"--host ({PREFIX}HOST)", settings.host, f"an address of this machine ({error.strerror})") from None
+        raise InvalidInput(f"--host ({PREFIX}HOST)", host, f"an address of this machine ({error.strerror})") from None
     for family, kind, protocol, _, address in found:
         try:
             with socket.socket(family, kind, protocol) as probe:
@@ -68,5 +70,5 @@ def _require_port(settings: Settings) -> None:
                 probe.bind(address)
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):  # of any other the server itself says what to do
-                allowed = f"a free port of {settings.host} ({os.strerror(error.errno)}); 0 chooses one"
-                raise InvalidInput(f"--port ({PREFIX}PORT)", settings.port, allowed) from None
+                allowed = f"a free port of {host} ({os.strerror(error.errno)}); 0 {zero}"
+                raise InvalidInput(option, port, allowed) from None

@@ -12,6 +12,7 @@ from sluice.batching.documents import Slo, write
 from sluice.batching.errors import require
 from sluice.batching.policy import no_batching
 from sluice.cli import output
+from sluice.cli.file_kinds import PLAN, POLICY, written_option
 from sluice.cli.server_options import ServerOptions, server_options, solver_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.smdp_answer import in_tables, in_words
@@ -61,9 +62,9 @@ LARGE = 256  # batches from which on it is told what it takes
     help="Seconds after which no further step is begun: the best table so far is told, with what none can cost less than.",
 )
 @click.option("--servers", type=int, default=1, show_default=True, metavar="K", help="Identical workers behind one queue.")
-@click.option(
+@written_option(
     "--out",
-    metavar="FILE",
+    kinds=(POLICY, PLAN),
     help="Write the policy, of arrivals with phases the table of each (`sluice simulate --policy FILE` reads both);"
     " or a plan where --model and --function are given.",
 )

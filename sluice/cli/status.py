@@ -18,7 +18,7 @@ from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
 from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.cli import output
-from sluice.cli.cost_options import price_list
+from sluice.cli.cost_options import architecture_option, price_list
 from sluice.cli.model_status import ModelStatus, Promise, recorded_status, told_status
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
 from sluice.cli.values import DURATION
@@ -41,7 +41,7 @@ MOST_BYTES = 64 * 1024 * 1024  # of what a buffer tells
     help="The newest so many say whether a promise is kept; a buffer has its own five minutes.",
 )
 @click.option("--prices", metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
-@click.option("--architecture", default="arm64", show_default=True, help="Processors of the functions: arm64 or x86_64.")
+@architecture_option
 @redis_option
 @namespace_option
 @output.json_option

@@ -115,7 +115,8 @@ def buffer_process(redis_url: str, lambda_url: str, directory: Path, log: IO[byt
 def control_process(redis_url: str, namespace: str, profile: Path, log: IO[bytes]) -> Iterator[None]:
     """Run a controller of the models that have a plan there."""
     command = [sys.executable, "-m", "sluice.cli.main", "control", "--redis-url", redis_url, "--namespace", namespace]
-    with _child([*command, "--profile", str(profile)], {}, log, log):  # its log is the journal, and long
+    command += ["--profile", str(profile), "--architecture", "x86_64"]
+    with _child(command, {}, log, log):  # its log is the journal, and long
         yield
 
 

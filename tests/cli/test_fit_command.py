@@ -128,7 +128,7 @@ def test_the_plot_is_drawn(trace: str, exit_of: Run, tmp_path: Path) -> None:
         (["--column", "when"], "column: 'when' is not allowed; allowed: one of the columns of"),
         (["--unit", "h"], "Invalid value for '--unit': 'h' is not one of"),
         (["--model", "map:9"], "model: 'map:9' is not allowed; allowed: map:N with N from 1 to 8"),
-        (["--model", "poisson", "--out", ""], "file: '' is not allowed; allowed: a writable path (Is a directory)"),
+        (["--model", "poisson", "--out", ""], "--out: '' is not allowed; allowed: a file; this is a folder"),
         (["--model", "poisson", "--out", "{trace}/arrivals.json"], "is not allowed; allowed: a writable path"),
     ],
 )

@@ -11,7 +11,9 @@ import click
 import pytest
 
 from sluice.batching.errors import InvalidInput, SluiceError
+from sluice.cli.cost_options import ARCHITECTURES
 from sluice.cli.main import COMMANDS, COMPUTING, EXIT_CODES, LazyGroup, exit_code, sluice
+from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("batching", "buffer_service", "cli", "local", "optimizer", "packaging", "profiler")
@@ -41,6 +43,15 @@ def test_every_command_explains_itself(name):
     assert command is not None
     assert command.help
     assert all(option.help for option in command.params if isinstance(option, click.Option))
+
+
+def test_functions_are_priced_as_the_template_deploys_them():
+    parameter = sam_template.load(ROOT / "template.yaml")["Parameters"]["Architecture"]
+    assert ARCHITECTURES[0] == parameter["Default"] and set(ARCHITECTURES) == set(parameter["AllowedValues"])
+    for name in ("predict", "recommend", "simulate", "profile", "control", "status"):
+        command = LazyGroup().get_command(click.Context(sluice), name)
+        (option,) = (option for option in command.params if option.name == "architecture")
+        assert option.default == ARCHITECTURES[0], name
 
 
 def shown_commands():

@@ -16,6 +16,10 @@ SIMULATE = f"simulate {POISSON} --memory 1769 --slo 0.2 --policy"
 UNITS = "is not allowed; allowed: a number of seconds, or one with its unit (us, ms, s, min, h), as in 200ms"
 MISTAKES = {
     "recomend": "No such command 'recomend'. Did you mean 'recommend'?",
+    "scale": "No such command 'scale'. sluice --help names them.",
+    "plans shwo": "No such command 'shwo'. Did you mean 'show'?",
+    "plans put": "No such command 'put'. Allowed: back, history, push, show.",
+    f"recommend {POISSON} --slo 0.2 --out PROFILE": "a new file, or a plan to replace; this is a service profile (--profile)",
     "--verison": "Did you mean '--version'?",
     f"recommend {POISSON} --slos 0.2": "No such option '--slos'. (Did you mean one of: '--json', '--loads', '--slo'?)",
     "recommend --poison 60 --profile PROFILE --slo 0.2": "'--poisson'",

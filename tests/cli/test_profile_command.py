@@ -40,7 +40,7 @@ async def test_a_sweep_prints_its_cost_first_then_a_table_and_writes_the_profile
     code, out, err = await asyncio.to_thread(sluice, line)
     assert code == 0, err
     assert err.startswith(
-        "The sweep costs at most 45 invocations, 120 s and 353 GB-s: USD 0.0059 on AWS us-east-1, x86_64, prices of "
+        "The sweep costs at most 45 invocations, 120 s and 353 GB-s: USD 0.0047 on AWS us-east-1, arm64, prices of "
     )
     assert err.index("costs at most") < err.index("It took") < err.index("wrote profile.json")
     assert "Service times of ruler-{memory_mb}:live, ms" in out and "INIT of cold starts (runs): " in out

@@ -257,7 +257,7 @@ def test_a_premium_takes_the_table_though_it_costs_more(profile: str, document_o
 
 def test_what_batching_does_not_save_is_said(tmp_path: Path, shown_by: Shown) -> None:
     path = linear(tmp_path / "linear.json", "f", LinearServiceTime(0.0, 0.1), 4)
-    ask = ("recommend", "--poisson", "1", "--profile", path, "--slo", "0.1", "--memory", "1024")
+    ask = ("recommend", "--poisson", "1", "--profile", path, "--slo", "0.1", "--memory", "1024", "--architecture", "x86_64")
     shown = " ".join(shown_by(*ask).split())
     assert shown.startswith("Deploy no buffer: batching saves nothing here. Calling the function directly costs 4.91 USD per month")
     assert "no batch size is cheaper" in shown and "Call the function directly, with 1024 MB and no buffer." in shown
@@ -283,6 +283,8 @@ def test_workers_that_cost_less_win_and_the_plan_names_them(
     report = tmp_path / "out.html"
     asked = (
         *ask,
+        "--architecture",
+        "x86_64",  # of arm64 no buffer would pay here
         "--slo",
         "p95=0.1",
         "--slo",

@@ -47,6 +47,15 @@ def test_a_port_that_somebody_has_is_refused_before_a_plan_is_taken(exit_of: Run
     assert err == f"sluice: --port (SLUICE_PORT): {port} is not allowed; allowed: {allowed}"
 
 
+def test_so_is_one_for_who_operates_it(exit_of: Run, started: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("SLUICE_ADMIN_PORT", str(port))
+        code, _, err = exit_of("serve", "--redis-url", "memory://", "--port", "0")
+    allowed = "a free port of 127.0.0.1 (Address already in use); 0 has none"
+    assert (code, started) == (2, []) and err == f"sluice: SLUICE_ADMIN_PORT: {port} is not allowed; allowed: {allowed}"
+
+
 @pytest.mark.parametrize(
     ("url", "reason"),
     [

@@ -50,7 +50,7 @@ def test_every_policy_meets_the_same_arrivals(document_of: Document, asked: tupl
 def test_without_batching_a_request_takes_its_service_time(document_of: Document, asked: tuple[str, ...]) -> None:
     run = document_of(*asked, "--policy", "no-batching", "--memory", "1769", "--init", "0")["policies"]["no-batching"]
     assert run["latency"]["p50"]["value"] == pytest.approx(0.007, rel=2e-3) and run["mean_batch_size"] == 1
-    assert run["cost"]["per_request"] == pytest.approx(0.007 * 1769 / 1024 * 1.66667e-5 + 2e-7, rel=1e-6)
+    assert run["cost"]["per_request"] == pytest.approx(0.007 * 1769 / 1024 * 1.33334e-5 + 2e-7, rel=1e-6)
 
 
 def test_the_answer_is_the_seeds(document_of: Document, asked: tuple[str, ...]) -> None:

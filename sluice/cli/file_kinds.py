@@ -1,0 +1,87 @@
+"""Kinds of files that commands read and write. What is written replaces a file of its own kind, and no other.
+
+A search is run again and again, and its answer takes the place of the last one; a profile was paid for, and a trace may be the only
+one. So another kind is refused, before anything takes time, and nothing forces it: whoever means it removes the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from sluice.batching.errors import InvalidInput
+
+ARRIVALS = "an arrivals document (--arrivals)"
+PLAN = "a plan"
+POLICY = "a policy"
+PROFILE = "a service profile (--profile)"
+REPLAYED = "what a replay measured"
+FLEET = "an answer of `sluice fleet`"
+DEMO = "a report of `sluice demo`"
+JOURNAL = "a journal of `sluice control`"
+PAGE = "a page"
+FIGURE = "a figure"
+
+# What only a document of each kind has.
+_FIELDS = {
+    "D0": ARRIVALS,
+    "policy": PLAN,
+    "routes": PLAN,
+    "hold": POLICY,
+    "tables": POLICY,
+    "points": PROFILE,
+    "service_time": PROFILE,
+    "summary": REPLAYED,
+    "placement": FLEET,
+    "break_even_arrival_rate": DEMO,
+}
+_STARTS = {b"<!doctype html": PAGE, b"\x89png": FIGURE, b"%pdf-": FIGURE, b'{"at":': JOURNAL}
+
+
+def kind_of(data: bytes) -> str | None:
+    """What kind of file has this content; ``None``: none that a command writes."""
+    begin = data[:1000].lstrip().lower()
+    for start, kind in _STARTS.items():
+        if begin.startswith(start):
+            return kind
+    if b"<svg" in begin:
+        return FIGURE
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return next((kind for field, kind in _FIELDS.items() if field in fields), None)
+
+
+def require_replaceable(path: str, option: str, *kinds: str) -> None:
+    """Refuse a path at which something is that is none of these kinds; nothing in it is of any, and so is what is no file."""
+    file = Path(path)
+    if file.is_dir():
+        raise InvalidInput(option, path, "a file; this is a folder")
+    if not file.is_file():  # new, or a pipe or a device
+        return
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise InvalidInput(option, path, f"a writable path ({error.strerror})") from None
+    found = kind_of(data)
+    if data.strip() and found not in kinds:
+        allowed = f"a new file, or {' or '.join(kinds)} to replace; this is {found or 'something else'}"
+        raise InvalidInput(option, path, f"{allowed}, to be removed first if it may go")
+
+
+def written_option(
+    *names: str, kinds: tuple[str, ...], help: str, metavar: str = "FILE"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option that names a file to write, of one of these kinds; another is refused when the command line is read."""
+
+    def replaceable(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
+        if path is not None and not context.resilient_parsing:
+            require_replaceable(path, option.opts[0], *kinds)
+        return path
+
+    return click.option(*names, callback=replaceable, metavar=metavar, help=help)
