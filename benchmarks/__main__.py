@@ -38,6 +38,7 @@ BY_NAME = (
     "classes_live",
     "control_live",
     "control_many",
+    "deployed",
     "flood",
     "overflow_live",
     "overload",
