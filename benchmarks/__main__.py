@@ -36,6 +36,7 @@ BY_NAME = (
     "bodies",
     "change_tests",
     "classes_live",
+    "control_day",
     "control_live",
     "control_many",
     "deployed",

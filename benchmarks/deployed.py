@@ -7,7 +7,11 @@ with the environments there as after any busy hour. A promise is looked at in wi
 function costs, compute and requests. It is held against what the answer says, for arrivals as the fit's, and against what `sluice
 simulate` comes to on the very arrivals of the replay, which leaves out that a half is not like the other.
 
-``python -m benchmarks deployed [FILE ...] [--rate 10 --rate 30] [--slo 0.2] [--seconds 60]``; each file is sped up to each rate.
+Batches side by side, and the buffer beside them, slow each other on one machine, as they would not on Lambda: ``--sleeper`` takes a
+function that needs no core, of which what is left are the errors of fit, prediction and way alone.
+
+``python -m benchmarks deployed [FILE ...] [--rate 10 --rate 30] [--slo 0.2] [--seconds 60] [--sleeper]``; each file is sped up to
+each rate.
 """
 
 from __future__ import annotations
@@ -41,9 +45,11 @@ ROOT = Path(__file__).parents[1]
 TRACES = (ROOT / "examples" / "traces" / "azure_llm_code_excerpt.csv.gz",)
 BODY = ROOT / "examples" / "request.json"
 NETWORK = "mlp"
+NAMED = {"SLUICE_MODEL_NAME": NETWORK}
 MEMORY_SIZES = usually((442, 885, 1769), smoke=(885, 1769))
 BATCH_SIZES = usually("1,2,4,8,16,32", smoke="1,8")
 PROFILED = usually((), smoke=("--min-runs", "2", "--max-runs", "3", "--max-seconds", "5"))
+SLEEPER = {"SLUICE_SLEEPER_INTERCEPT": "0.016", "SLUICE_SLEEPER_SLOPE": "0.0012"}  # s, s a request
 RATES = usually((10.0, 30.0), smoke=(20.0,))  # requests/s
 SECONDS = usually(60.0, smoke=2.0)
 WINDOW = 100  # requests
@@ -76,6 +82,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, action="append", help="requests/s to which each trace is sped up or slowed down")
     parser.add_argument("--slo", type=float, default=0.2, help=f"seconds, of the {PERCENTILE}th percentile")
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--sleeper", action="store_true", help="a function that sleeps in place of the network")
     options = parser.parse_args()
     os.environ.update(AWS_ENVIRONMENT)
     cases = []
@@ -83,8 +90,8 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         log = stack.enter_context((folder / "log").open("wb"))
         write_network(NETWORK, folder / "network.onnx")
-        model = {"SLUICE_MODEL": str(folder / "network.onnx"), "SLUICE_MODEL_NAME": NETWORK}
-        functions = [{"name": f"{NETWORK}-{mb}", "memory_mb": mb, "environment": model} for mb in MEMORY_SIZES]
+        model = SLEEPER if options.sleeper else {"SLUICE_MODEL": str(folder / "network.onnx")}
+        functions = [{"name": f"{NETWORK}-{mb}", "memory_mb": mb, "environment": model | NAMED} for mb in MEMORY_SIZES]
         cloud = stack.enter_context(lambda_process(functions))
         redis = stack.enter_context(RedisServer())
         (plans := folder / "plans").mkdir()

@@ -38,7 +38,6 @@ from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simu
 
 MODEL = "live"
 STATIC, BATCH, CONTROL = "static", "BATCH again", "controlled"
-ARMS = (STATIC, BATCH, CONTROL)
 LATER = 2.0  # s from the plans being there to the first arrival
 LOOK = 1.0  # s between two looks of the controller
 TRIES = 10  # to write a plan, on a machine so busy that Redis does not answer in time
@@ -90,6 +89,8 @@ class LiveDemo:
         Times as long a batch takes in the last.
     headroom : float
         Part of the promised latency that plans which stay, and BATCH's, keep free.
+    beside : tuple of str
+        What runs beside live control: ``STATIC``, ``BATCH``.
     """
 
     slo: Slo
@@ -97,6 +98,12 @@ class LiveDemo:
     seconds: float = 20.0
     slower: float = 3.0
     headroom: float = 0.05
+    beside: tuple[str, ...] = (STATIC, BATCH)
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """All ways to serve that are run."""
+        return (*self.beside, CONTROL)
 
     def arrivals(self, gaps: Array) -> tuple[Array, Array]:
         """What was seen before, and what comes, s from the first phase on: the gaps of a trace, phase by phase at its rate."""
@@ -109,7 +116,7 @@ class LiveDemo:
         return found[0], np.concatenate(found[1:])
 
     def run(self, profile: ServiceProfile, front: float, gaps: Array) -> list[LiveRow]:
-        """Run the three side by side.
+        """Run the arms side by side on the arrivals of a trace, at the rate of each phase.
 
         Parameters
         ----------
@@ -120,7 +127,10 @@ class LiveDemo:
         gaps : array
             Of a trace (s), as many as phases need; they are used again from the first on.
         """
-        seen, times = self.arrivals(gaps)
+        return self.serve(profile, front, *self.arrivals(gaps))
+
+    def serve(self, profile: ServiceProfile, front: float, seen: Array, times: Array) -> list[LiveRow]:
+        """The same on any arrivals (s, from the first phase on), after others that only the plans have seen."""
         with tempfile.TemporaryDirectory(prefix="sluice-live-") as directory:
             return run(self._run(replace(profile, init={}), front, seen, times, Path(directory)))
 
@@ -136,11 +146,11 @@ class LiveDemo:
             redis = stack.enter_context(RedisServer())
             log = stack.enter_context((directory / "live.log").open("wb"))
             url = await stack.enter_async_context(sleeper.serving())
-            named = {arm: replace(profile, function=f"{url}/{k}/{{memory_mb}}", model=MODEL) for k, arm in enumerate(ARMS)}
+            named = {arm: replace(profile, function=f"{url}/{k}/{{memory_mb}}", model=MODEL) for k, arm in enumerate(self.arms)}
             plans = {arm: self._plans(arm, of.behind(front), seen, times) for arm, of in named.items()}
             predicted = {arm: self._predicted(arm, of.behind(front), plans[arm], times) for arm, of in named.items()}
-            sources = {arm: RedisPlans(redis.url, f"arm{k}") for k, arm in enumerate(ARMS)}
-            for arm in ARMS:
+            sources = {arm: RedisPlans(redis.url, f"arm{k}") for k, arm in enumerate(self.arms)}
+            for arm in self.arms:
                 stack.push_async_callback(sources[arm].close)
                 await _written(sources[arm], plans[arm][0][1])
 
@@ -151,31 +161,35 @@ class LiveDemo:
                 return f"{stack.enter_context(buffer).url}/models/{MODEL}"
 
             # In threads, for a buffer asks the function what it serves, which this loop answers.
-            urls = dict(zip(ARMS, await asyncio.gather(*(asyncio.to_thread(started, k) for k in range(len(ARMS)))), strict=True))
+            buffers = await asyncio.gather(*(asyncio.to_thread(started, k) for k in range(len(self.arms))))
+            urls = dict(zip(self.arms, buffers, strict=True))
             file = directory / "profile.json"
             file.write_bytes(write(named[CONTROL]))
-            stack.enter_context(control_process(redis.url, f"arm{ARMS.index(CONTROL)}", file, log))
+            stack.enter_context(control_process(redis.url, f"arm{self.arms.index(CONTROL)}", file, log))
             began = time.perf_counter() + LATER
-            changing = asyncio.create_task(self._change(sleeper, plans[BATCH][1:], sources[BATCH], began))
+            changing = asyncio.create_task(self._change(sleeper, plans, sources, began))
             await asyncio.sleep(LATER)
-            replays = await asyncio.gather(*(replay(times, urls[arm]) for arm in ARMS))
+            replays = await asyncio.gather(*(replay(times, urls[arm]) for arm in self.arms))
             await changing
             history = await sources[CONTROL].reasons(1000)
-        came = {STATIC: 1, BATCH: len(plans[BATCH]), CONTROL: len(history)}
+        came = {arm: len(of) for arm, of in plans.items()} | {CONTROL: len(history)}
         return [
             self._row(arm, times, replays[k], predicted[arm], self._billed(sleeper.slept, f"/{k}/", began), came[arm])
-            for k, arm in enumerate(ARMS)
+            for k, arm in enumerate(self.arms)
         ]
 
-    async def _change(self, sleeper: Sleeper, plans: list[tuple[float, Plan]], source: RedisPlans, began: float) -> None:
-        """What is another from some moment on: BATCH's plans, and the function."""
-        moments = [(at, plan) for at, plan in plans] + [((len(self.rates) - 1) * self.seconds, None)]
-        for at, plan in sorted(moments, key=lambda moment: moment[0]):
+    async def _change(
+        self, sleeper: Sleeper, plans: dict[str, list[tuple[float, Plan]]], sources: dict[str, RedisPlans], began: float
+    ) -> None:
+        """What is another from some moment on: plans that were made beforehand, and the function."""
+        later = [(at, arm, plan) for arm, of in plans.items() for at, plan in of[1:]]
+        moments = [*later, ((len(self.rates) - 1) * self.seconds, "", None)]
+        for at, arm, plan in sorted(moments, key=lambda moment: moment[0]):
             await asyncio.sleep(max(0.0, began + at - time.perf_counter()))
             if plan is None:
                 sleeper.factor = self.slower
             else:
-                await _written(source, plan)
+                await _written(sources[arm], plan)
 
     def _setup(self, profile: ServiceProfile) -> TuningSetup:
         return TuningSetup(MODEL, (self.slo,), profile)
