@@ -190,6 +190,59 @@ def test_environments_of_one_function_are_kept_warm_where_asked_for(template: An
     assert int(kept[1769]["ProvisionedConcurrentExecutions"]) == 3
 
 
+def test_functions_are_deployed_at_once_unless_it_is_to_be_gradual(template: AnyTemplate) -> None:
+    """SAM reads ``Enabled`` and ``Type`` (tests/aws/test_deploy.py has what it makes of them)."""
+    ways = template().body["Parameters"]["Deployment"]["AllowedValues"]
+    assert ways[0] == template().values["Deployment"] == "AllAtOnce" and ways == list(template().body["Mappings"]["Deployments"])
+    for way in ways:
+        filled = template(Deployment=way)
+        gradual = way != "AllAtOnce"
+        preference = filled.globals()["DeploymentPreference"]
+        assert (preference["Enabled"], preference["Type"]) == ("true" if gradual else "false", way)
+        assert preference["PassthroughCondition"] is True and "Hooks" not in preference
+        assert ("DeploymentRole" in filled.of_type("AWS::IAM::Role")) == gradual
+        assert ("DeploymentAlarm" in filled.of_type("AWS::CloudWatch::Alarm")) == gradual
+    assert (preference["Role"], preference["Alarms"]) == ({"Fn::GetAtt": ["DeploymentRole", "Arn"]}, ["<DeploymentAlarm>"])
+
+
+@pytest.mark.parametrize("sizes", [["885"], ["1769", "512", "1024", "3538", "5307", "885"]])
+@pytest.mark.parametrize("kind", ["Zip", "Image"])
+def test_a_new_version_of_any_function_is_taken_back_when_it_fails(template: AnyTemplate, kind: str, sizes: list[str]) -> None:
+    told = {f"MemorySize{place}": size for place, size in enumerate((sizes + ["none"] * 5)[:6], 1)}
+    filled = template(PackageType=kind, Deployment="Canary10Percent5Minutes", **told)
+    names = [f["FunctionName"] for f in functions_of(filled).values()]
+    alias = filled.globals()["AutoPublishAlias"]
+    of_functions, of_aliases, of_alarms = (
+        (actions, resources) for name, actions, resources in statements(filled) if name == "DeploymentRole"
+    )
+    arn = "arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:function:"
+    assert of_functions == (["lambda:GetAlias", "lambda:UpdateAlias"], [arn + name for name in names])
+    assert of_aliases == (["lambda:GetProvisionedConcurrencyConfig"], [f"{arn}{name}:{alias}" for name in names])
+    assert of_alarms[0] == ["cloudwatch:DescribeAlarms"]
+
+    alarm = filled.resource("DeploymentAlarm")
+    total, *metrics = alarm["Metrics"]
+    assert total["Expression"] == "SUM(METRICS())" and len({metric["Id"] for metric in metrics}) == len(names) <= 10
+    watched = [metric["MetricStat"]["Metric"] for metric in metrics]
+    assert {(each["Namespace"], each["MetricName"]) for each in watched} == {("AWS/Lambda", "Errors")}
+    version = "ImageInference" if kind == "Image" else "Inference"
+    assert [{d["Name"]: d["Value"] for d in each["Dimensions"]} for each in watched] == [
+        {
+            "FunctionName": name,
+            "Resource": f"{name}:{alias}",
+            "ExecutedVersion": {"Fn::GetAtt": [f"{version}{place}", "Version.Version"]},
+        }
+        for place, name in enumerate(names, 1)
+    ]
+    least = min(
+        int(minutes) for minutes in re.findall(r"Canary10Percent(\d+)Minutes", " ".join(filled.body["Mappings"]["Deployments"]))
+    )
+    assert (
+        alarm["DatapointsToAlarm"] * metrics[0]["MetricStat"]["Period"] < 60 * least
+    )  # it rings while there is something to take back
+    assert "AlarmActions" not in alarm
+
+
 def test_a_function_is_pinged_by_a_schedule_only_where_asked_for(template: AnyTemplate) -> None:
     told = {"ModelName": "encoder", "PingMemory": "1769", "PingMinutes": "4"}
     assert template().of_type("AWS::Scheduler::Schedule") == {}
@@ -218,7 +271,7 @@ def test_a_function_from_an_image_has_the_image_and_nothing_of_an_archive(templa
     for name, function in functions_of(filled).items():
         assert (function["PackageType"], function["ImageUri"]) == ("Image", filled.values["FunctionImage"])
         left = filled.globals().keys() - set(filled.body["Resources"][name]["IgnoreGlobals"])
-        assert left == {"Architectures", "Timeout", "AutoPublishAlias", "LoggingConfig", "Environment"}
+        assert left == {"Architectures", "Timeout", "AutoPublishAlias", "DeploymentPreference", "LoggingConfig", "Environment"}
 
 
 def test_an_archive_is_below_the_template_where_the_package_is_written(template: AnyTemplate) -> None:
@@ -396,6 +449,7 @@ WILDCARDS = {
     ("ssm:GetParametersByPath", "plans/*"): "a parameter a model, and models are added",
     ("ssm:GetParametersByPath", "keys/*"): "a parameter for each document of keys",
     ("logs:", "log-group:/aws/sagemaker/*"): "SageMaker names the group of an endpoint as it makes it",
+    ("cloudwatch:DescribeAlarms", "alarm:*"): "lists, of which CloudWatch knows none but that of all alarms",
 }
 """Where a permission has a star: the beginning of the action, the end of the resource, and why."""
 
@@ -431,7 +485,7 @@ def statements(filled: Any) -> list[tuple[str, list[str], list[str]]]:
             "ControlImage": "1.dkr.ecr.eu-west-1.amazonaws.com/team/control@sha256:ab",
             "GpuBackend": "sagemaker",
         },
-        {"BufferStack": "mlp-prod", "GpuBackend": "sagemaker", "GpuEndpoint": "gpu"},
+        {"BufferStack": "mlp-prod", "GpuBackend": "sagemaker", "GpuEndpoint": "gpu", "Deployment": "Linear10PercentEvery1Minute"},
     ],
 )
 def test_no_permission_has_a_star_without_a_reason(template: AnyTemplate, told: dict[str, str]) -> None:
@@ -447,14 +501,15 @@ def test_no_permission_has_a_star_without_a_reason(template: AnyTemplate, told: 
 
 def test_who_may_take_on_a_role_is_the_service_that_runs_it(template: AnyTemplate) -> None:
     control = {"EnableControl": "true", "ControlImage": "1.dkr.ecr.us-east-1.amazonaws.com/c:1"}
-    filled = template(PingMemory="512", GpuBackend="sagemaker", **control)
+    filled = template(PingMemory="512", GpuBackend="sagemaker", Deployment="Canary10Percent5Minutes", **control)
     trusted = {}
     for name, role in filled.of_type("AWS::IAM::Role").items():
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
         assert statement["Action"] == "sts:AssumeRole"
         trusted[name] = statement["Principal"]["Service"].removesuffix(".amazonaws.com")
     tasks = dict.fromkeys(("BufferRole", "BufferStartRole", "ControlRole"), "ecs-tasks")
-    assert trusted == {"FunctionRole": "lambda", "PingRole": "scheduler", "GpuRole": "sagemaker", **tasks}
+    services = {"FunctionRole": "lambda", "PingRole": "scheduler", "GpuRole": "sagemaker", "DeploymentRole": "codedeploy"}
+    assert trusted == {**services, **tasks}
 
 
 @pytest.mark.parametrize(
