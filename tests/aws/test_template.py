@@ -19,6 +19,7 @@ from sluice.batching.documents import Plan, Slo, read
 from sluice.batching.policy import no_batching
 from sluice.buffer_service.redis_servers import COMMAND_TIMEOUT
 from sluice.buffer_service.settings import PREFIX, Settings
+from sluice.buffer_service.store import Limits
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.cli.control import command as control
 from sluice.cli.main import sluice
@@ -602,6 +603,23 @@ def test_the_cache_is_encrypted_and_its_one_user_may_do_what_is_documented_and_n
     assert not template(CacheMode="none").of_type("AWS::ElastiCache::User")
 
 
+USABLE_MEMORY = {"cache.t4g.micro": 0.75 * 2**29}
+"""Bytes of a node, less the quarter that ElastiCache reserves."""
+ARRIVAL_BYTES, BATCH_BYTES = 23, 256
+"""Of what is kept of each, at most (docs/architecture.md)."""
+
+
+def test_what_the_buffer_may_keep_of_four_models_and_a_full_queue_fits_into_the_cache(template: AnyTemplate) -> None:
+    filled = template()
+    settings = Settings.from_environment(environment(filled.resource("BufferTask")))
+    kept = settings.arrivals_kept * ARRIVAL_BYTES + settings.batches_kept * BATCH_BYTES + settings.results_bytes
+    queue = settings.max_queue_length * (Limits().carried + 512)
+    usable = USABLE_MEMORY[filled.resource("CacheNodes")["CacheNodeType"]]
+    assert 4 * kept + queue < usable < 4 * (kept - settings.results_bytes + Settings().results_bytes) + queue
+    told = environment(template(ResultsBytes="1048576").resource("BufferTask"))
+    assert Settings.from_environment(told).results_bytes == 2**20
+
+
 CONTROL = {"EnableControl": "true", "ControlImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/control:1"}
 
 
@@ -667,6 +685,74 @@ def test_an_outage_is_told_by_the_load_balancer(template: AnyTemplate, slo_alarm
         "LoadBalancer": ["LoadBalancer", "LoadBalancerFullName"],
         "TargetGroup": ["Targets", "TargetGroupFullName"],
     }
+
+
+TOPIC = "arn:aws:sns:us-east-1:000000000000:pager"
+
+
+def alarms(filled: Any) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = filled.of_type("AWS::CloudWatch::Alarm")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("told", "made"),
+    [
+        ({}, {"FunctionAlarm", "RefusalAlarm", "CacheAlarm"}),
+        (CONTROL, {"FunctionAlarm", "RefusalAlarm", "CacheAlarm", "ControlAlarm"}),
+        ({"CacheMode": "serverless"}, {"FunctionAlarm", "RefusalAlarm"}),  # which has no end of memory
+        ({"CacheMode": "none"}, {"FunctionAlarm", "RefusalAlarm"}),
+        ({"BufferStack": "other", **CONTROL}, {"FunctionAlarm"}),
+    ],
+)
+def test_who_is_called_is_told_more_and_where_nobody_is_no_alarm_costs_anything(
+    template: AnyTemplate, told: dict[str, str], made: set[str]
+) -> None:
+    silent, heard = alarms(template(**told)), alarms(template(AlarmTopicArn=TOPIC, **told))
+    assert heard.keys() - silent.keys() == made and silent.keys() <= {"SloAlarm", "OutageAlarm"}
+    assert not [name for name, alarm in silent.items() if "AlarmActions" in alarm]
+    for name, alarm in heard.items():
+        assert alarm["AlarmActions"] == [TOPIC], name
+        assert alarm["AlarmDescription"].startswith("mlp-prod"), name
+        metrics = alarm.get("Metrics", [])
+        assert sum(metric.get("ReturnData", True) for metric in metrics) == bool(metrics), name  # the one that is compared
+        assert len(metrics) <= 10, name  # CloudWatch's limit
+    pattern = template().body["Parameters"]["AlarmTopicArn"]["AllowedPattern"]
+    assert all(re.fullmatch(pattern, text) for text in ("", TOPIC)) and re.fullmatch(pattern, "pager") is None
+
+
+@pytest.mark.parametrize("sizes", [["885"], ["1769", "512", "1024", "3538", "5307", "885"]])
+def test_a_function_that_fails_is_told_of_whatever_its_memory(template: AnyTemplate, sizes: list[str]) -> None:
+    told = {f"MemorySize{place}": size for place, size in enumerate((sizes + ["none"] * 5)[:6], 1)}
+    total, *metrics = template(AlarmTopicArn=TOPIC, **told).resource("FunctionAlarm")["Metrics"]
+    watched = [metric["MetricStat"]["Metric"] for metric in metrics]
+    assert total["Expression"] == "SUM(METRICS())"
+    assert [each["Dimensions"] for each in watched] == [[{"Name": "FunctionName", "Value": f"mlp-prod-{size}"}] for size in sizes]
+    assert {(each["Namespace"], each["MetricName"]) for each in watched} == {("AWS/Lambda", "Errors")}
+
+
+def test_refusals_a_full_cache_and_a_missing_control_are_told_of_by_who_sees_them(template: AnyTemplate) -> None:
+    """The load balancer sees what the buffer refused and what it could not refuse any more; the two nodes are the fuller one's."""
+    heard = alarms(template(AlarmTopicArn=TOPIC, **CONTROL))
+    share, *counts = heard["RefusalAlarm"]["Metrics"]
+    assert share["Expression"] == "100 * SUM([refused, unserved]) / SUM([served, unserved])"
+    assert {metric["Id"]: metric["MetricStat"]["Metric"]["MetricName"] for metric in counts} == {
+        **{"refused": "HTTPCode_Target_5XX_Count", "unserved": "HTTPCode_ELB_5XX_Count", "served": "RequestCount"}
+    }
+    fullest, *nodes = heard["CacheAlarm"]["Metrics"]
+    assert fullest["Expression"] == "MAX(METRICS())"
+    values = [dimension["Value"] for node in nodes for dimension in node["MetricStat"]["Metric"]["Dimensions"]]
+    assert values == ["<CacheNodes>-001", "<CacheNodes>-002"]
+    assert template().resource("CacheNodes")["NumCacheClusters"] == len(nodes)
+    missing = heard["ControlAlarm"]
+    assert (missing["Namespace"], missing["MetricName"], missing["Statistic"]) == ("AWS/ECS", "CPUUtilization", "SampleCount")
+    assert (missing["ComparisonOperator"], missing["Threshold"], missing["TreatMissingData"]) == (
+        "LessThanThreshold",
+        1,
+        "breaching",
+    )
+    for name in ("RefusalAlarm", "CacheAlarm", "FunctionAlarm"):
+        assert (heard[name]["ComparisonOperator"], heard[name]["TreatMissingData"]) == ("GreaterThanThreshold", "notBreaching")
 
 
 def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTemplate) -> None:
