@@ -87,8 +87,8 @@ class Template:
             return self.condition(self.body["Conditions"][operand])
         if function == "Fn::Not":
             return not self.condition(operand[0])
-        if function == "Fn::And":
-            return all(self.condition(part) for part in operand)
+        if function in ("Fn::And", "Fn::Or"):
+            return (all if function == "Fn::And" else any)(self.condition(part) for part in operand)
         assert function == "Fn::Equals", function
         left, right = self.resolve(operand)
         return bool(left == right)

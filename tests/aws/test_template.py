@@ -503,14 +503,18 @@ def test_no_permission_has_a_star_without_a_reason(template: AnyTemplate, told: 
 def test_who_may_take_on_a_role_is_the_service_that_runs_it(template: AnyTemplate) -> None:
     control = {"EnableControl": "true", "ControlImage": "1.dkr.ecr.us-east-1.amazonaws.com/c:1"}
     filled = template(PingMemory="512", GpuBackend="sagemaker", Deployment="Canary10Percent5Minutes", **control)
-    trusted = {}
+    trusted: dict[str, str] = {}
+    of_this_account = set()
     for name, role in filled.of_type("AWS::IAM::Role").items():
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
         assert statement["Action"] == "sts:AssumeRole"
         trusted[name] = statement["Principal"]["Service"].removesuffix(".amazonaws.com")
+        if statement.get("Condition") == {"StringEquals": {"aws:SourceAccount": "<AWS::AccountId>"}}:
+            of_this_account.add(name)
     tasks = dict.fromkeys(("BufferRole", "BufferStartRole", "ControlRole"), "ecs-tasks")
     services = {"FunctionRole": "lambda", "PingRole": "scheduler", "GpuRole": "sagemaker", "DeploymentRole": "codedeploy"}
     assert trusted == {**services, **tasks}
+    assert of_this_account == {"PingRole", *tasks}  # the others pass on nothing by which they could be told whose errand it is
 
 
 @pytest.mark.parametrize(
@@ -568,6 +572,44 @@ def test_only_the_load_balancer_can_be_called_from_elsewhere(template: AnyTempla
         **{"ClientAccess": {"10.0.0.0/8"}, "BufferAccess": {"<ClientAccess>"}, "ControlAccess": set()},
         **{"CacheAccess": inside, "EndpointAccess": inside},
     }
+
+
+def test_metrics_and_page_are_answered_beside_the_load_balancer_to_whom_the_parameters_name(template: AnyTemplate) -> None:
+    for told, port in (({}, 0), ({"AdminPort": "8081"}, 8081), ({"AdminPort": "8081", "AdminCidr": "10.1.0.0/16"}, 8081)):
+        filled = template(**told)
+        first, *more = filled.resource("BufferAccess")["SecurityGroupIngress"]
+        assert (first["FromPort"], first["SourceSecurityGroupId"]) == (8080, "<ClientAccess>")
+        admin = {"IpProtocol": "tcp", "FromPort": "8081", "ToPort": "8081", "CidrIp": "10.1.0.0/16"}
+        assert more == ([admin] if "AdminCidr" in told else [])
+        assert Settings.from_environment(environment(filled.resource("BufferTask"))).admin_port == port
+        assert filled.resource("Targets")["Port"] == 8080
+    (assertion,) = template().body["Rules"]["AdminGiven"]["Assertions"]
+    assert not template(AdminCidr="10.1.0.0/16").condition(assertion["Assert"])
+    for name in ("AdminCidr", "ClientCidr"):
+        pattern = template().body["Parameters"][name]["AllowedPattern"]
+        assert re.fullmatch(pattern, "10.1.0.0/16") and re.fullmatch(pattern, "10.1.0.0") is None
+
+
+@pytest.mark.parametrize("told", [{"EnableApiKeys": "true"}, {"JwtJwks": "https://id.example/jwks.json"}])
+def test_keys_and_tokens_go_over_tls_or_not_at_all(template: AnyTemplate, told: dict[str, str]) -> None:
+    rule = template().body["Rules"]["KeysEncrypted"]
+    (assertion,) = rule["Assertions"]
+    assert not template().condition(rule["RuleCondition"])
+    for given, kept in (({}, False), ({"CertificateArn": "arn:aws:acm:r:a:certificate/1"}, True), ({"BufferStack": "other"}, True)):
+        filled = template(**told, **given)
+        assert filled.condition(rule["RuleCondition"]) and filled.condition(assertion["Assert"]) == kept
+
+
+def test_the_buffer_reckons_by_the_price_list(template: AnyTemplate) -> None:
+    for architecture in ("arm64", "x86_64"):
+        settings = Settings.from_environment(environment(template(Architecture=architecture).resource("BufferTask")))
+        assert settings.gb_second_usd == pytest.approx(default_prices().gb_second(architecture))
+        assert settings.invocation_usd == default_prices().function.request
+
+
+def test_a_request_with_headers_that_two_may_read_differently_does_not_get_in(template: AnyTemplate) -> None:
+    attributes = {each["Key"]: each["Value"] for each in template().resource("LoadBalancer")["LoadBalancerAttributes"]}
+    assert attributes["routing.http.drop_invalid_header_fields.enabled"] == "true"
 
 
 def test_tokens_are_asked_for_as_the_parameters_say(template: AnyTemplate) -> None:
