@@ -819,6 +819,21 @@ def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTem
     assert shown == {metric["Name"] for metric in written["Metrics"]}
 
 
+def test_the_dashboard_tells_its_lines_apart_and_what_is_late_from_what_may_be(template: AnyTemplate) -> None:
+    widgets = msgspec.json.decode(template(SloPercentile="99").resource("Dashboard")["DashboardBody"])["widgets"]
+    for properties in (widget["properties"] for widget in widgets):
+        options = [metric[-1] for metric in properties["metrics"] if metric[-1].get("visible", True)]
+        labels = [option["label"] for option in options]
+        assert len(set(labels)) == len(labels) > 1
+        assert properties["yAxis"]["left"]["min"] == 0  # what is small beside what there was is not drawn as if it were large
+        assert ("(right)" in properties["title"]) == any(option.get("yAxis") == "right" for option in options)
+    late, allowed = (metric[0]["expression"] for metric in widgets[1]["properties"]["metrics"][:2])
+    counted = {"violations": 3, "requests": 200}
+    assert (eval(late, {}, counted), eval(allowed, {}, counted)) == (1.5, 1)
+    named = {metric[-1]["id"]: metric[1] for metric in widgets[1]["properties"]["metrics"] if "id" in metric[-1]}
+    assert named == {"violations": "SloViolations", "requests": "Requests"}
+
+
 def test_the_dashboard_finds_every_function_by_its_whole_name(template: AnyTemplate) -> None:
     filled = template(MemorySize1="885", MemorySize2="1769", **{f"MemorySize{place}": "none" for place in (3, 4, 5)})
     names = {f["FunctionName"] for f in functions_of(filled).values()}
