@@ -434,6 +434,7 @@ def test_an_endpoint_is_deployed_where_none_is_named(template: AnyTemplate) -> N
     )
     model, configuration, _ = (next(iter(filled.of_type(kind).values())) for kind in kinds)
     assert model["PrimaryContainer"] == {"Image": "worker:1", "Environment": {"SLUICE_MODEL_NAME": "encoder"}}
+    assert model["EnableNetworkIsolation"] is True
     (variant,) = configuration["ProductionVariants"]
     assert (variant["InstanceType"], variant["InitialInstanceCount"]) == ("ml.g5.xlarge", "2")
     (policy,) = filled.resource("GpuRole")["Policies"]
