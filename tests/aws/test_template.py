@@ -774,6 +774,17 @@ def test_a_function_that_fails_is_told_of_whatever_its_memory(template: AnyTempl
     assert {(each["Namespace"], each["MetricName"]) for each in watched} == {("AWS/Lambda", "Errors")}
 
 
+def test_a_buffer_that_is_deployed_and_does_not_do_is_taken_back(template: AnyTemplate) -> None:
+    """Tasks that do not get healthy always; those that are healthy and refuse where an alarm is there that says so."""
+    for told, watching in (
+        ({}, None),
+        ({"AlarmTopicArn": TOPIC}, {"AlarmNames": ["<RefusalAlarm>"], "Enable": True, "Rollback": True}),
+    ):
+        deployed = template(**told).resource("Buffer")["DeploymentConfiguration"]
+        assert deployed["DeploymentCircuitBreaker"] == {"Enable": True, "Rollback": True}
+        assert deployed.get("Alarms") == watching
+
+
 def test_refusals_a_full_cache_and_a_missing_control_are_told_of_by_who_sees_them(template: AnyTemplate) -> None:
     """The load balancer sees what the buffer refused and what it could not refuse any more; the two nodes are the fuller one's."""
     heard = alarms(template(AlarmTopicArn=TOPIC, **CONTROL))
