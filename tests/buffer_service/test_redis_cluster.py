@@ -12,7 +12,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.redis_store import RECEIVE_WAIT, RedisStore
 from sluice.buffer_service.store import Events, Limits
 from tests.buffer_service.conftest import Plans, plan, serving
 from tests.buffer_service.moving_address import load
@@ -117,6 +117,41 @@ async def test_slots_that_move_under_load_lose_nothing_and_refuse_nobody(three_m
     assert mixed  # so that answers went from one process to the other
     computed = [item.id for batch in function.batches for item in batch.items]
     assert len(computed) == len(set(computed)) == sum(len(one.answers) for one in asked)
+
+
+async def test_mail_reaches_a_process_that_waits_for_it_while_its_slot_moves_each_message_once(three_masters):
+    theirs, ours = RedisStore(three_masters.url, new_process_name()), RedisStore(three_masters.url, A)
+    slot = key_slot(theirs._mailbox_key(theirs.process).encode())
+    received = []
+
+    async def read():
+        while True:
+            received.extend(await theirs.receive())
+
+    async def arrives(message):
+        await ours.send(theirs.process, message)
+        sent.append(message)
+        async with asyncio.timeout(60):
+            while message not in received:
+                await asyncio.sleep(0.001)
+
+    sent, reading = [], asyncio.create_task(read())
+    await arrives(b"before")
+    for turn in range(2):  # to where it was never asked for, and back
+        to = next(master for master in three_masters.masters if master is not three_masters.owner[slot])
+        async with three_masters.moving(slot, to):
+            for i in range(3):
+                await arrives(b"while it moves %d %d" % (turn, i))
+        await arrives(b"behind it %d" % turn)
+    reading.cancel()
+    assert received == sent
+    assert theirs._servers.successions(slot) == 0
+    await theirs.close()
+    await ours.close()
+
+
+def test_mail_that_is_late_because_two_mailboxes_move_is_there_within_the_lease_for_which_bodies_are_waited_for():
+    assert Limits().lease > 2 * RECEIVE_WAIT
 
 
 async def test_another_server_behind_the_address_of_one_shard_disturbs_no_queue_of_another(three_masters):
