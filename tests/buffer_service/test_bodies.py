@@ -135,6 +135,26 @@ async def test_who_does_not_answer_is_asked_twice_and_from_then_on_waited_for_a_
 
 
 @in_virtual_time
+async def test_where_the_mailbox_of_one_process_is_away_the_others_are_asked_and_nobody_is_waited_for_longer():
+    loop, bodies, asked = asyncio.get_running_loop(), Bodies(HERE), []
+
+    async def send(process, message):
+        asked.append((loop.time(), process))
+        if process == ONE:
+            await asyncio.sleep(1.0)
+            raise StoreUnavailable("no answer in time")
+
+    fetching = asyncio.create_task(bodies.fetch(send, {ONE: [item(ONE).id], TWO: [item(TWO).id]}, WITHIN))
+    await asyncio.sleep(0.01)
+    bodies.came([Lent.of(item(TWO).id, item(TWO))])
+    assert await fetching == {item(TWO).id: item(TWO)}
+    assert asked == [(0.0, ONE), (0.0, TWO), (FIRST * WITHIN, ONE)]
+    assert loop.time() == pytest.approx(WITHIN)
+    await asyncio.sleep(2.0)
+    assert not bodies._asking
+
+
+@in_virtual_time
 async def test_of_no_more_silent_processes_than_so_many_is_it_known(monkeypatch):
     monkeypatch.setattr(bodies_module, "SILENT_KNOWN", 3)
     bodies = Bodies(HERE)
