@@ -223,3 +223,35 @@ async def test_a_master_that_dies_is_replaced_by_its_replica(function):
             await asyncio.sleep(0.3)
         assert set(asked.statuses) == {200, 503}
         assert asked.answers[-1][1] == 200
+
+
+@pytest.mark.full
+async def test_mail_goes_on_where_a_replica_takes_over_in_good_order_from_the_master_that_is_waited_at():
+    with cluster() as running:
+        theirs, ours = RedisStore(running.url, new_process_name()), RedisStore(running.url, A)
+        master = running.owner[key_slot(theirs._mailbox_key(theirs.process).encode())]
+        replica = running.add_replica(master)
+        received, sent = [], []
+
+        async def read():
+            while True:
+                received.extend(await theirs.receive())
+
+        reading = asyncio.create_task(read())
+        async with asyncio.timeout(60):
+            for i in range(60):
+                if i == 20:
+                    replica.ask("CLUSTER", "FAILOVER")
+                message = b"%d" % i
+                await ours.send(theirs.process, message)
+                sent.append(message)
+                while message not in received:
+                    assert not reading.done()
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.02)
+            while replica.client.info("replication")["role"] != "master":
+                await asyncio.sleep(0.01)
+        reading.cancel()
+        assert received == sent
+        await theirs.close()
+        await ours.close()
