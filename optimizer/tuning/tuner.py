@@ -6,9 +6,10 @@ reads a clock. What is kept is bounded: arrivals one by one by ``TuningSettings.
 the last batches of each setting.
 
 A plan is taken that surely keeps every promise in the next window, those who are late while its environments start included; of
-these the cheapest. It takes the place of the one in force where what it saves over the horizon, at the lower end of its interval,
-is more than the change costs. Where the one in force does not surely keep the promises, it goes to what does, whatever that costs.
-(docs/control.md)
+these the cheapest. It takes the place of the one in force where what it saves, at the lower end of its interval, is more than the
+change costs, in as long as that one has served: nobody knows for how long the next one will, and who changes when as much could
+have been saved loses no more by waiting than by the change. A ``window`` counts at the least and the ``horizon`` at the most. Where
+the one in force does not surely keep the promises, it goes to what does, whatever that costs. (docs/control.md)
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Tuner:
         self._promise_back_off = BackOff(self.settings.pause, self.settings.period)
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
         self._plan: Plan | None = None
-        self._since = self._decided = self._changed = -inf
+        self._since = self._began = self._decided = self._changed = -inf  # ``_began``: with or without another tried beside it
         self._held: _Held | None = None
         self._awaited, self._lag = "", 0.0  # the digest that was decided last, and seconds from such a decision until it served
         self._compared, self._compared_over = False, 0.0  # plans, ever; and seconds of arrivals, the last time
@@ -165,7 +166,10 @@ class Tuner:
             self._lag = max(since - self._decided, 0.0)
         else:
             self._held = None
+        before = None if self._plan is None else self._base.digest
         self._plan, self._since = plan, since
+        if self._base.digest != before:
+            self._began = since
         self._way.follow(plan)
         self._back_off.restart()
         self._promise_back_off.restart()
@@ -488,13 +492,14 @@ class Tuner:
             back = _plain(self._plan, self._plan.routes[0], self.setup) if trying and self._canary_told() else None
             return back, "what serves is the best" + (", and what was tried beside it is not" if back else "")
         broken = not serving.keeps(set(serving.functions))
-        over_horizon = of.rate * settings.horizon
+        horizon = min(settings.horizon, max(of.now - self._began, settings.window))
+        over_horizon = of.rate * horizon
         if broken and not kept and not best.fails_less(serving):
             return None, "the plan stays: nothing surely keeps the promise, and nothing has fewer late"
         same = self.setup.servers is not None and saving.value == change == 0
         relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
         if not broken and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
-            usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {settings.horizon:g} s"
+            usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {horizon:.4g} s"
             return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
         if not trigger.urgent and not broken and (early := self._too_early(of.now, trigger, held)):
             return None, f"the plan stays: {early}"

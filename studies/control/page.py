@@ -48,8 +48,9 @@ def page(rows: Sequence[Row]) -> str:
                 yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well. Of the plans that
                 are fit the cheapest is taken, recent arrivals weighing more, and of those within a thousandth of it the one with
                 the fewest late, or what is in force; one that rests on a fit must be 1 % cheaper.""",
-                """**It changes little.** Another plan comes where what it saves in an hour, at the lower end of its interval on
-                the same arrivals, is more than its cold environments cost; no more than once a minute, and not before requests have
+                """**It changes little.** Another plan comes where what it saves, at the lower end of its interval on the same
+                arrivals, in as long as the plan in force has served, five minutes at the least and an hour at the most, is more
+                than its cold environments cost; no more than once a minute, and not before requests have
                 come at that rate for a minute, which a stall and what it held back do not: what waits for that is decided
                 about again when it is over, or after five minutes. A memory size of which no batch was measured gets 5 % of the
                 requests until 32 were, without the workers that it is to stand beside. A broken promise, or service times that

@@ -26,7 +26,7 @@ from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.tuning import candidates
 from sluice.optimizer.tuning.changes import Alarm
 from sluice.optimizer.tuning.decision import Decision, Trigger
-from sluice.optimizer.tuning.deployments import Bill, deployment_of, single_route
+from sluice.optimizer.tuning.deployments import CANARY, Bill, deployment_of, single_route
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import BUCKET, DAY, MOST_BUCKETS, RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
@@ -619,3 +619,32 @@ def test_proposals_for_a_rate_that_was_seen_for_a_moment_are_made_anew_when_it_w
         tuner.arrived(times[times < at + 60])
         tuner.decide(at + 60, Trigger("periodic", at + 60, ""))
     assert asked == pytest.approx([200, 200], rel=0.15)
+
+
+def test_a_change_must_save_what_it_costs_in_as_long_as_the_plan_in_force_has_served() -> None:
+    alike = profile_of(1769, init=1.0)
+    smaller = [msgspec.structs.replace(point, memory_mb=885) for point in alike.points]  # at half the price
+    profile = msgspec.structs.replace(alike, points=[*smaller, *alike.points], init={885: ServiceTime(1.0), 1769: ServiceTime(1.0)})
+    times = poisson_times(0.2, 600)
+    now = float(times[-1])
+
+    def told(since: float) -> tuple[Tuner, Decision]:
+        tuner = Tuner(TuningSetup("m", (SLO,), profile))
+        tuner.in_force(plan_without_batching(), since)
+        tuner.arrived(times)
+        return tuner, tuner.decide(now, Trigger("periodic", now, ""))
+
+    _, young = told(now - 100)
+    assert young.plan is None and "USD in 300 s, and changing costs" in young.why
+    tuner, old = told(float(times[0]))
+    assert old.plan is not None and old.plan.routes
+    tuner.in_force(old.plan, now)  # what serves most requests has served as long as before
+    tried = old.plan.routes[1].function
+    tuner.batches(
+        [
+            MeasuredBatch(now + k, CANARY, 0, tried, old.plan.digest, 1, 0.007, 0.007, 0.007, False, 0, (0.007,))
+            for k in range(1, 33)
+        ]
+    )
+    after = tuner.decide(now + 90, Trigger("canary", now + 90, ""))
+    assert after.plan is not None and after.plan.function == tried
