@@ -120,8 +120,7 @@ def page(rows: Sequence[Row]) -> str:
             middle on. The others are traces of the [policy zoo](policy-zoo.md#what-is-compared): the hour of the LLM as fast as it
             was, the packets of the Ethernet a tenth as fast, and the map service.
             The tuner looked every {STEP:g} s; windows are of {WINDOW:g} s. Of the loads of days in a row the clairvoyant has
-            proposals for each half day. Those were run last; the others before an alarm told the rate since the change, and before
-            late batches in a row were one event.""",
+            proposals for each half day.""",
             """
             Counts: Numenta Anomaly Benchmark (<https://github.com/numenta/NAB>), `realAWSCloudwatch/elb_request_count_8c0756` and
             `realTweets/Twitter_volume_AMZN`, a day of each as they are, in
