@@ -19,6 +19,7 @@ import uvloop
 
 from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownKey, UnknownModel
+from sluice.buffer_service.alarms import Alarms, LoopAlarms, open_alarms
 from sluice.buffer_service.api_keys import Keyring
 from sluice.buffer_service.bearer_tokens import BearerTokens, JwksFollower, bearer_token
 from sluice.buffer_service.callers import Callers, new_process_name
@@ -122,6 +123,7 @@ class BufferService:
         watch = Watch(self, Decisions(journal, clock), recorded, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
+        self._alarms: Alarms = LoopAlarms()
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
 
@@ -129,7 +131,8 @@ class BufferService:
         """Open the store, take the plans in force, follow what comes."""
         if self._store is None:
             self._store = open_store(self.settings)
-        self._callers = Callers(self._store.process, self.settings.request_timeout, self._clock)
+        self._alarms = open_alarms(self._clock)
+        self._callers = Callers(self._store.process, self.settings.request_timeout, self._clock, self._alarms)
         await self._follower.look()
         for work in (self._receive(self._store, self._callers), self._follower.follow(), self._emit()):
             self._tasks.append(asyncio.create_task(work))
@@ -171,6 +174,7 @@ class BufferService:
                 await self._store.close()
             except StoreUnavailable as error:
                 _log.warning("%s", error)
+        self._alarms.close()
 
     def begin_drain(self) -> None:
         """From now on ``drain_timeout`` runs: who still waits near its end gets an error that says so."""

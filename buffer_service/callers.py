@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import count
 
 from sluice.batching.errors import DeadlinePassed
+from sluice.buffer_service.alarms import Alarms, LoopAlarms
 from sluice.buffer_service.bodies import Bodies
 from sluice.buffer_service.idle_rounds import IdleRounds
 from sluice.buffer_service.route_state import TOLD, Caller
@@ -95,14 +96,16 @@ class Callers:
     """The callers of one process; the first answer to a request is the one that counts.
 
     ``clock`` (s, monotonic) is the only one that is read for requests; the loop's own, by which timers ring, ticks in milliseconds.
+    ``alarms`` ring for batches, which leave at the last moment.
     """
 
-    def __init__(self, process: str, request_timeout: float, clock: Callable[[], float]) -> None:
+    def __init__(self, process: str, request_timeout: float, clock: Callable[[], float], alarms: Alarms | None = None) -> None:
         self.process = process
         self.waiting: dict[str, Waiting] = {}  # in the order of arrival, hence of deadlines
         self.bodies = Bodies(process)
         self.request_timeout = request_timeout
         self.clock = clock
+        self.alarms: Alarms = LoopAlarms() if alarms is None else alarms
         self.rounds = IdleRounds()  # of the queues of this process that nobody is at
         self._serials = count(secrets.randbits(32))
         self._timer: asyncio.TimerHandle | None = None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from sluice.batching.documents import Route
 from sluice.batching.errors import DeadlinePassed, Draining, FunctionFailed, NoRoom, SluiceError, StoreUnavailable
+from sluice.buffer_service.alarms import Alarm
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.callers import Callers, Waiting
 from sluice.buffer_service.invokers import (
@@ -121,7 +121,7 @@ class Dispatcher:
         self._adoptions: dict[Adoption, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_turn: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Alarm | None = None
         self._rings_at = NEVER
         self._metadata: dict[str, Any] | None = None
 
@@ -409,8 +409,7 @@ class Dispatcher:
         if self._timer is not None:
             self._timer.cancel()
         self._rings_at = wake_at
-        # Timers tick in milliseconds: round up, or the timer would ring before its time and the turn be in vain.
-        self._timer = asyncio.get_running_loop().call_later(math.ceil((wake_at - now) * 1000) / 1000, self._ring)
+        self._timer = self._callers.alarms.after(wake_at - now, self._ring)
 
     def _ring(self) -> None:
         self._timer, self._rings_at = None, NEVER

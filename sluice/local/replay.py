@@ -12,8 +12,8 @@ that finds no idle connection opens a new one. A request ends by an answer (any 
 refused, broken, or not answered within the timeout.
 
 The generator shares the machine with what it measures, hence no task, future or client object per request: one protocol object
-per keep-alive connection carries one request at a time. The clock is CLOCK_MONOTONIC; on Linux the next arrival is awaited by a
-timerfd, because the timers of asyncio and uvloop have a resolution of a millisecond.
+per keep-alive connection carries one request at a time. The clock is CLOCK_MONOTONIC; the next arrival is awaited as precisely as
+the buffer waits (``buffer_service/alarms.py``).
 """
 
 from __future__ import annotations
@@ -21,12 +21,9 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import ctypes
 import gc
-import os
 import re
 import resource
-import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
@@ -40,6 +37,7 @@ import uvloop
 
 from sluice.batching.documents import SIZE_HEADER, Slo, percentile_name
 from sluice.batching.errors import InvalidInput, require
+from sluice.buffer_service.alarms import open_alarms
 from sluice.buffer_service.route_state import ROUTE_HEADER
 
 FloatArray = npt.NDArray[np.float64]
@@ -390,7 +388,7 @@ class _Load:
         self.under_way: collections.deque[tuple[int, _Connection]] = collections.deque()
         self.loop = asyncio.get_running_loop()
         self.finished: asyncio.Future[None] = self.loop.create_future()
-        self.alarm = _alarm(self.loop, self.arrivals)
+        self.alarms = open_alarms()
         self.check: asyncio.TimerHandle | None = None
         self.start = 0.0
         if sizes is not None:
@@ -404,7 +402,7 @@ class _Load:
     async def run(self, scale: float) -> Replay:
         cpu = time.process_time()
         self.start = time.monotonic() + 0.01  # the first arrival is awaited like all others
-        self.alarm.set(self.start)
+        self.alarms.after(self.start - time.monotonic(), self.arrivals)
         self.look()
         await self.finished
         cpu_seconds, seconds = time.process_time() - cpu, time.monotonic() - self.start
@@ -416,7 +414,7 @@ class _Load:
         )
 
     def close(self) -> None:
-        self.alarm.close()
+        self.alarms.close()
         if self.check is not None:
             self.check.cancel()
         for task in self.connecting:
@@ -446,7 +444,7 @@ class _Load:
             while self.next < len(self.due):
                 index = self.next
                 if time.monotonic() < self.start + self.due[index]:
-                    self.alarm.set(self.start + self.due[index])
+                    self.alarms.after(self.start + self.due[index] - time.monotonic(), self.arrivals)
                     return
                 self.next += 1
                 self.send(index, self.request_of(index))
@@ -617,67 +615,3 @@ def _said(body: bytes) -> str:
     if detail is None:
         return body.decode("utf-8", "replace")
     return re.sub(r"\\(.)", r"\1", detail[1].decode("utf-8", "replace"))
-
-
-class _Alarm:
-    """Calls back at a time of CLOCK_MONOTONIC, up to the resolution of the event loop's timers."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-        self.loop = loop
-        self.callback = callback
-        self.handle: asyncio.TimerHandle | None = None
-
-    def set(self, when: float) -> None:
-        self.handle = self.loop.call_later(max(0.0, when - time.monotonic()), self.callback)
-
-    def close(self) -> None:
-        if self.handle is not None:
-            self.handle.cancel()
-
-
-class _Timespec(ctypes.Structure):
-    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
-
-
-class _Itimerspec(ctypes.Structure):
-    _fields_ = [("interval", _Timespec), ("value", _Timespec)]
-
-
-class _TimerfdAlarm(_Alarm):
-    """The same to some ten microseconds, by the kernel's timerfd (timerfd_create(2); Python has it from 3.13)."""
-
-    ABSOLUTE = 1  # TFD_TIMER_ABSTIME
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-        super().__init__(loop, callback)
-        self.libc = ctypes.CDLL(None, use_errno=True)
-        self.fd = self.libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        if self.fd < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_create")
-        loop.add_reader(self.fd, self.ring)
-
-    def set(self, when: float) -> None:
-        # A zero value would disarm the timer; a past one rings at once.
-        nanoseconds = max(1, int(when * 1e9))
-        value = _Timespec(nanoseconds // 10**9, nanoseconds % 10**9)
-        self.libc.timerfd_settime(self.fd, self.ABSOLUTE, ctypes.byref(_Itimerspec(_Timespec(0, 0), value)), None)
-
-    def ring(self) -> None:
-        try:
-            os.read(self.fd, 8)
-        except BlockingIOError:  # set anew since it rang
-            return
-        self.callback()
-
-    def close(self) -> None:
-        self.loop.remove_reader(self.fd)
-        os.close(self.fd)
-
-
-def _alarm(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> _Alarm:
-    if sys.platform == "linux":
-        try:
-            return _TimerfdAlarm(loop, callback)
-        except (OSError, AttributeError):
-            pass
-    return _Alarm(loop, callback)

@@ -22,7 +22,7 @@ load = cache(sam_template.load)  # nobody writes into it
 
 
 class Template:
-    """``template.yaml`` with its parameters filled in: what `Ref`, `Sub`, `Join`, `Split`, `Select` and `If` come to.
+    """``template.yaml`` with its parameters filled in: what `Ref`, `Sub`, `Join`, `Split`, `Select`, `FindInMap` and `If` come to.
 
     Other functions are left alone.
     """
@@ -72,6 +72,9 @@ class Template:
         if set(value) == {"Fn::Select"}:
             place, parts = value["Fn::Select"]
             return self.resolve(parts)[int(place)]
+        if set(value) == {"Fn::FindInMap"}:
+            name, first, second = (self.resolve(key) for key in value["Fn::FindInMap"])
+            return self.body["Mappings"][name][first][second]
         if set(value) == {"Fn::Sub"}:
             text, variables = value["Fn::Sub"] if isinstance(value["Fn::Sub"], list) else (value["Fn::Sub"], {})
             known = {**self.values, **{name: self._text(variable) for name, variable in variables.items()}}
@@ -84,8 +87,8 @@ class Template:
             return self.condition(self.body["Conditions"][operand])
         if function == "Fn::Not":
             return not self.condition(operand[0])
-        if function == "Fn::And":
-            return all(self.condition(part) for part in operand)
+        if function in ("Fn::And", "Fn::Or"):
+            return (all if function == "Fn::And" else any)(self.condition(part) for part in operand)
         assert function == "Fn::Equals", function
         left, right = self.resolve(operand)
         return bool(left == right)

@@ -36,6 +36,7 @@ from sluice.batching.policy import no_batching, size_or_timeout
 from sluice.lambda_fn.contract import JSON, Batch, Item, decode_answers, decode_metadata, encode_batch
 from sluice.local.parent_death import die_with_parent
 from sluice.local.redis_server import RedisServer
+from tests import sam_template
 
 pytestmark = pytest.mark.deploy
 
@@ -231,6 +232,66 @@ def stack(loopback: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def test_sam_finds_the_template_valid(tools: None, tmp_path: Path) -> None:
     environment = {**clean_environment(), "__SAM_CLI_APP_DIR": str(tmp_path)}
     assert "is a valid SAM Template" in sam("validate", "--lint", environment=environment)
+
+
+SHIFTED = """
+import json, sys
+from samtranslator.translator.transform import transform
+template, parameters = json.load(sys.stdin)
+print(json.dumps(transform(template, parameters, None)))
+"""
+"""What CloudFormation gets of SAM."""
+
+
+def transformed(environment: dict[str, str], **parameters: str) -> dict[str, Any]:
+    """The resources of the template with these parameters, as CloudFormation has them to create."""
+    template = sam_template.load(ROOT / "template.yaml")
+    template["Globals"]["Function"]["CodeUri"] = "s3://bucket/function"
+    template["Resources"]["InferenceLayer"]["Properties"]["ContentUri"] = "s3://bucket/layer"
+    done = subprocess.run(
+        [SAM.parent / "python", "-c", SHIFTED],
+        input=msgspec.json.encode([template, parameters]),
+        env=environment,
+        capture_output=True,
+        timeout=STEP_WITHIN,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    resources: dict[str, Any] = msgspec.json.decode(done.stdout)["Resources"]
+    return resources
+
+
+def test_a_gradual_deployment_shifts_the_alias_of_each_function_and_one_at_once_has_no_codedeploy(tools: None) -> None:
+    """The loopback has no CodeDeploy; this is what AWS makes of the template before it creates anything."""
+    at_once = transformed(clean_environment())
+    assert not [name for name, resource in at_once.items() if resource["Type"].startswith("AWS::CodeDeploy")]
+    way = "Canary10Percent10Minutes"
+    resources = transformed(clean_environment(), Deployment=way)
+    versions = {name for name, resource in at_once.items() if resource["Type"] == "AWS::Lambda::Alias"}
+    assert len(versions) == 12 and resources.keys() - at_once.keys() == {
+        "ServerlessDeploymentApplication",
+        *(f"{name.removesuffix('Aliaslive')}DeploymentGroup" for name in versions),
+    }  # and no role of SAM's, which would be one for all functions of the account
+    for name in versions:
+        function = name.removesuffix("Aliaslive")
+        alias, group = resources[name], resources[f"{function}DeploymentGroup"]
+        assert alias["Condition"] == group["Condition"] == resources[function]["Condition"]
+        assert alias["UpdatePolicy"]["CodeDeployLambdaAliasUpdate"] == {
+            "ApplicationName": {"Ref": "ServerlessDeploymentApplication"},
+            "DeploymentGroupName": {"Ref": f"{function}DeploymentGroup"},
+        }
+        told = group["Properties"]
+        assert told["ServiceRoleArn"]["Fn::If"][:2] == ["Gradual", {"Fn::GetAtt": ["DeploymentRole", "Arn"]}]
+        (alarm,) = told["AlarmConfiguration"]["Alarms"]
+        assert told["AlarmConfiguration"]["Enabled"] and alarm["Name"]["Fn::If"][:2] == ["Gradual", {"Ref": "DeploymentAlarm"}]
+        assert (
+            told["AutoRollbackConfiguration"]["Enabled"]
+            and "DEPLOYMENT_STOP_ON_ALARM" in told["AutoRollbackConfiguration"]["Events"]
+        )
+        assert told["DeploymentConfigName"] == {"Fn::Sub": ["CodeDeployDefault.Lambda${ConfigName}", {"ConfigName": way}]}
+    watched = resources["DeploymentAlarm"]["Properties"]["Metrics"]
+    of_one = watched[1]["MetricStat"]["Metric"]["Dimensions"][-1]["Value"]
+    made = {name for name, resource in resources.items() if resource["Type"] == "AWS::Lambda::Version"}
+    assert {told["Fn::GetAtt"][0] for told in of_one["Fn::If"][1:]} <= made  # its name has a digest of what is deployed
 
 
 def test_the_stack_is_created_completely(stack: Loopback) -> None:

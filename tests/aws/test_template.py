@@ -19,6 +19,7 @@ from sluice.batching.documents import Plan, Slo, read
 from sluice.batching.policy import no_batching
 from sluice.buffer_service.redis_servers import COMMAND_TIMEOUT
 from sluice.buffer_service.settings import PREFIX, Settings
+from sluice.buffer_service.store import Limits
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.cli.control import command as control
 from sluice.cli.main import sluice
@@ -190,6 +191,59 @@ def test_environments_of_one_function_are_kept_warm_where_asked_for(template: An
     assert int(kept[1769]["ProvisionedConcurrentExecutions"]) == 3
 
 
+def test_functions_are_deployed_at_once_unless_it_is_to_be_gradual(template: AnyTemplate) -> None:
+    """SAM reads ``Enabled`` and ``Type`` (tests/aws/test_deploy.py has what it makes of them)."""
+    ways = template().body["Parameters"]["Deployment"]["AllowedValues"]
+    assert ways[0] == template().values["Deployment"] == "AllAtOnce" and ways == list(template().body["Mappings"]["Deployments"])
+    for way in ways:
+        filled = template(Deployment=way)
+        gradual = way != "AllAtOnce"
+        preference = filled.globals()["DeploymentPreference"]
+        assert (preference["Enabled"], preference["Type"]) == ("true" if gradual else "false", way)
+        assert preference["PassthroughCondition"] is True and "Hooks" not in preference
+        assert ("DeploymentRole" in filled.of_type("AWS::IAM::Role")) == gradual
+        assert ("DeploymentAlarm" in filled.of_type("AWS::CloudWatch::Alarm")) == gradual
+    assert (preference["Role"], preference["Alarms"]) == ({"Fn::GetAtt": ["DeploymentRole", "Arn"]}, ["<DeploymentAlarm>"])
+
+
+@pytest.mark.parametrize("sizes", [["885"], ["1769", "512", "1024", "3538", "5307", "885"]])
+@pytest.mark.parametrize("kind", ["Zip", "Image"])
+def test_a_new_version_of_any_function_is_taken_back_when_it_fails(template: AnyTemplate, kind: str, sizes: list[str]) -> None:
+    told = {f"MemorySize{place}": size for place, size in enumerate((sizes + ["none"] * 5)[:6], 1)}
+    filled = template(PackageType=kind, Deployment="Canary10Percent5Minutes", **told)
+    names = [f["FunctionName"] for f in functions_of(filled).values()]
+    alias = filled.globals()["AutoPublishAlias"]
+    of_functions, of_aliases, of_alarms = (
+        (actions, resources) for name, actions, resources in statements(filled) if name == "DeploymentRole"
+    )
+    arn = "arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:function:"
+    assert of_functions == (["lambda:GetAlias", "lambda:UpdateAlias"], [arn + name for name in names])
+    assert of_aliases == (["lambda:GetProvisionedConcurrencyConfig"], [f"{arn}{name}:{alias}" for name in names])
+    assert of_alarms[0] == ["cloudwatch:DescribeAlarms"]
+
+    alarm = filled.resource("DeploymentAlarm")
+    total, *metrics = alarm["Metrics"]
+    assert total["Expression"] == "SUM(METRICS())" and len({metric["Id"] for metric in metrics}) == len(names) <= 10
+    watched = [metric["MetricStat"]["Metric"] for metric in metrics]
+    assert {(each["Namespace"], each["MetricName"]) for each in watched} == {("AWS/Lambda", "Errors")}
+    version = "ImageInference" if kind == "Image" else "Inference"
+    assert [{d["Name"]: d["Value"] for d in each["Dimensions"]} for each in watched] == [
+        {
+            "FunctionName": name,
+            "Resource": f"{name}:{alias}",
+            "ExecutedVersion": {"Fn::GetAtt": [f"{version}{place}", "Version.Version"]},
+        }
+        for place, name in enumerate(names, 1)
+    ]
+    least = min(
+        int(minutes) for minutes in re.findall(r"Canary10Percent(\d+)Minutes", " ".join(filled.body["Mappings"]["Deployments"]))
+    )
+    assert (
+        alarm["DatapointsToAlarm"] * metrics[0]["MetricStat"]["Period"] < 60 * least
+    )  # it rings while there is something to take back
+    assert "AlarmActions" not in alarm
+
+
 def test_a_function_is_pinged_by_a_schedule_only_where_asked_for(template: AnyTemplate) -> None:
     told = {"ModelName": "encoder", "PingMemory": "1769", "PingMinutes": "4"}
     assert template().of_type("AWS::Scheduler::Schedule") == {}
@@ -218,7 +272,7 @@ def test_a_function_from_an_image_has_the_image_and_nothing_of_an_archive(templa
     for name, function in functions_of(filled).items():
         assert (function["PackageType"], function["ImageUri"]) == ("Image", filled.values["FunctionImage"])
         left = filled.globals().keys() - set(filled.body["Resources"][name]["IgnoreGlobals"])
-        assert left == {"Architectures", "Timeout", "AutoPublishAlias", "LoggingConfig", "Environment"}
+        assert left == {"Architectures", "Timeout", "AutoPublishAlias", "DeploymentPreference", "LoggingConfig", "Environment"}
 
 
 def test_an_archive_is_below_the_template_where_the_package_is_written(template: AnyTemplate) -> None:
@@ -396,6 +450,7 @@ WILDCARDS = {
     ("ssm:GetParametersByPath", "plans/*"): "a parameter a model, and models are added",
     ("ssm:GetParametersByPath", "keys/*"): "a parameter for each document of keys",
     ("logs:", "log-group:/aws/sagemaker/*"): "SageMaker names the group of an endpoint as it makes it",
+    ("cloudwatch:DescribeAlarms", "alarm:*"): "lists, of which CloudWatch knows none but that of all alarms",
 }
 """Where a permission has a star: the beginning of the action, the end of the resource, and why."""
 
@@ -431,7 +486,7 @@ def statements(filled: Any) -> list[tuple[str, list[str], list[str]]]:
             "ControlImage": "1.dkr.ecr.eu-west-1.amazonaws.com/team/control@sha256:ab",
             "GpuBackend": "sagemaker",
         },
-        {"BufferStack": "mlp-prod", "GpuBackend": "sagemaker", "GpuEndpoint": "gpu"},
+        {"BufferStack": "mlp-prod", "GpuBackend": "sagemaker", "GpuEndpoint": "gpu", "Deployment": "Linear10PercentEvery1Minute"},
     ],
 )
 def test_no_permission_has_a_star_without_a_reason(template: AnyTemplate, told: dict[str, str]) -> None:
@@ -447,14 +502,19 @@ def test_no_permission_has_a_star_without_a_reason(template: AnyTemplate, told: 
 
 def test_who_may_take_on_a_role_is_the_service_that_runs_it(template: AnyTemplate) -> None:
     control = {"EnableControl": "true", "ControlImage": "1.dkr.ecr.us-east-1.amazonaws.com/c:1"}
-    filled = template(PingMemory="512", GpuBackend="sagemaker", **control)
-    trusted = {}
+    filled = template(PingMemory="512", GpuBackend="sagemaker", Deployment="Canary10Percent5Minutes", **control)
+    trusted: dict[str, str] = {}
+    of_this_account = set()
     for name, role in filled.of_type("AWS::IAM::Role").items():
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
         assert statement["Action"] == "sts:AssumeRole"
         trusted[name] = statement["Principal"]["Service"].removesuffix(".amazonaws.com")
+        if statement.get("Condition") == {"StringEquals": {"aws:SourceAccount": "<AWS::AccountId>"}}:
+            of_this_account.add(name)
     tasks = dict.fromkeys(("BufferRole", "BufferStartRole", "ControlRole"), "ecs-tasks")
-    assert trusted == {"FunctionRole": "lambda", "PingRole": "scheduler", "GpuRole": "sagemaker", **tasks}
+    services = {"FunctionRole": "lambda", "PingRole": "scheduler", "GpuRole": "sagemaker", "DeploymentRole": "codedeploy"}
+    assert trusted == {**services, **tasks}
+    assert of_this_account == {"PingRole", *tasks}  # the others pass on nothing by which they could be told whose errand it is
 
 
 @pytest.mark.parametrize(
@@ -514,6 +574,44 @@ def test_only_the_load_balancer_can_be_called_from_elsewhere(template: AnyTempla
     }
 
 
+def test_metrics_and_page_are_answered_beside_the_load_balancer_to_whom_the_parameters_name(template: AnyTemplate) -> None:
+    for told, port in (({}, 0), ({"AdminPort": "8081"}, 8081), ({"AdminPort": "8081", "AdminCidr": "10.1.0.0/16"}, 8081)):
+        filled = template(**told)
+        first, *more = filled.resource("BufferAccess")["SecurityGroupIngress"]
+        assert (first["FromPort"], first["SourceSecurityGroupId"]) == (8080, "<ClientAccess>")
+        admin = {"IpProtocol": "tcp", "FromPort": "8081", "ToPort": "8081", "CidrIp": "10.1.0.0/16"}
+        assert more == ([admin] if "AdminCidr" in told else [])
+        assert Settings.from_environment(environment(filled.resource("BufferTask"))).admin_port == port
+        assert filled.resource("Targets")["Port"] == 8080
+    (assertion,) = template().body["Rules"]["AdminGiven"]["Assertions"]
+    assert not template(AdminCidr="10.1.0.0/16").condition(assertion["Assert"])
+    for name in ("AdminCidr", "ClientCidr"):
+        pattern = template().body["Parameters"][name]["AllowedPattern"]
+        assert re.fullmatch(pattern, "10.1.0.0/16") and re.fullmatch(pattern, "10.1.0.0") is None
+
+
+@pytest.mark.parametrize("told", [{"EnableApiKeys": "true"}, {"JwtJwks": "https://id.example/jwks.json"}])
+def test_keys_and_tokens_go_over_tls_or_not_at_all(template: AnyTemplate, told: dict[str, str]) -> None:
+    rule = template().body["Rules"]["KeysEncrypted"]
+    (assertion,) = rule["Assertions"]
+    assert not template().condition(rule["RuleCondition"])
+    for given, kept in (({}, False), ({"CertificateArn": "arn:aws:acm:r:a:certificate/1"}, True), ({"BufferStack": "other"}, True)):
+        filled = template(**told, **given)
+        assert filled.condition(rule["RuleCondition"]) and filled.condition(assertion["Assert"]) == kept
+
+
+def test_the_buffer_reckons_by_the_price_list(template: AnyTemplate) -> None:
+    for architecture in ("arm64", "x86_64"):
+        settings = Settings.from_environment(environment(template(Architecture=architecture).resource("BufferTask")))
+        assert settings.gb_second_usd == pytest.approx(default_prices().gb_second(architecture))
+        assert settings.invocation_usd == default_prices().function.request
+
+
+def test_a_request_with_headers_that_two_may_read_differently_does_not_get_in(template: AnyTemplate) -> None:
+    attributes = {each["Key"]: each["Value"] for each in template().resource("LoadBalancer")["LoadBalancerAttributes"]}
+    assert attributes["routing.http.drop_invalid_header_fields.enabled"] == "true"
+
+
 def test_tokens_are_asked_for_as_the_parameters_say(template: AnyTemplate) -> None:
     told = {"JwtJwks": "https://id.example/jwks.json", "JwtIssuer": "https://id.example", "JwtAudience": "sluice"}
     settings = Settings.from_environment(environment(template(**told).resource("BufferTask")))
@@ -545,6 +643,23 @@ def test_the_cache_is_encrypted_and_its_one_user_may_do_what_is_documented_and_n
         assert filled.resource("CacheMetered")["UserGroupId"] == "<CacheUsers>"
     assert environment(filled.resource("BufferTask"))["SLUICE_REDIS_URL"].startswith("rediss://")
     assert not template(CacheMode="none").of_type("AWS::ElastiCache::User")
+
+
+USABLE_MEMORY = {"cache.t4g.micro": 0.75 * 2**29}
+"""Bytes of a node, less the quarter that ElastiCache reserves."""
+ARRIVAL_BYTES, BATCH_BYTES = 23, 256
+"""Of what is kept of each, at most (docs/architecture.md)."""
+
+
+def test_what_the_buffer_may_keep_of_four_models_and_a_full_queue_fits_into_the_cache(template: AnyTemplate) -> None:
+    filled = template()
+    settings = Settings.from_environment(environment(filled.resource("BufferTask")))
+    kept = settings.arrivals_kept * ARRIVAL_BYTES + settings.batches_kept * BATCH_BYTES + settings.results_bytes
+    queue = settings.max_queue_length * (Limits().carried + 512)
+    usable = USABLE_MEMORY[filled.resource("CacheNodes")["CacheNodeType"]]
+    assert 4 * kept + queue < usable < 4 * (kept - settings.results_bytes + Settings().results_bytes) + queue
+    told = environment(template(ResultsBytes="1048576").resource("BufferTask"))
+    assert Settings.from_environment(told).results_bytes == 2**20
 
 
 CONTROL = {"EnableControl": "true", "ControlImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/control:1"}
@@ -612,6 +727,74 @@ def test_an_outage_is_told_by_the_load_balancer(template: AnyTemplate, slo_alarm
         "LoadBalancer": ["LoadBalancer", "LoadBalancerFullName"],
         "TargetGroup": ["Targets", "TargetGroupFullName"],
     }
+
+
+TOPIC = "arn:aws:sns:us-east-1:000000000000:pager"
+
+
+def alarms(filled: Any) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = filled.of_type("AWS::CloudWatch::Alarm")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("told", "made"),
+    [
+        ({}, {"FunctionAlarm", "RefusalAlarm", "CacheAlarm"}),
+        (CONTROL, {"FunctionAlarm", "RefusalAlarm", "CacheAlarm", "ControlAlarm"}),
+        ({"CacheMode": "serverless"}, {"FunctionAlarm", "RefusalAlarm"}),  # which has no end of memory
+        ({"CacheMode": "none"}, {"FunctionAlarm", "RefusalAlarm"}),
+        ({"BufferStack": "other", **CONTROL}, {"FunctionAlarm"}),
+    ],
+)
+def test_who_is_called_is_told_more_and_where_nobody_is_no_alarm_costs_anything(
+    template: AnyTemplate, told: dict[str, str], made: set[str]
+) -> None:
+    silent, heard = alarms(template(**told)), alarms(template(AlarmTopicArn=TOPIC, **told))
+    assert heard.keys() - silent.keys() == made and silent.keys() <= {"SloAlarm", "OutageAlarm"}
+    assert not [name for name, alarm in silent.items() if "AlarmActions" in alarm]
+    for name, alarm in heard.items():
+        assert alarm["AlarmActions"] == [TOPIC], name
+        assert alarm["AlarmDescription"].startswith("mlp-prod"), name
+        metrics = alarm.get("Metrics", [])
+        assert sum(metric.get("ReturnData", True) for metric in metrics) == bool(metrics), name  # the one that is compared
+        assert len(metrics) <= 10, name  # CloudWatch's limit
+    pattern = template().body["Parameters"]["AlarmTopicArn"]["AllowedPattern"]
+    assert all(re.fullmatch(pattern, text) for text in ("", TOPIC)) and re.fullmatch(pattern, "pager") is None
+
+
+@pytest.mark.parametrize("sizes", [["885"], ["1769", "512", "1024", "3538", "5307", "885"]])
+def test_a_function_that_fails_is_told_of_whatever_its_memory(template: AnyTemplate, sizes: list[str]) -> None:
+    told = {f"MemorySize{place}": size for place, size in enumerate((sizes + ["none"] * 5)[:6], 1)}
+    total, *metrics = template(AlarmTopicArn=TOPIC, **told).resource("FunctionAlarm")["Metrics"]
+    watched = [metric["MetricStat"]["Metric"] for metric in metrics]
+    assert total["Expression"] == "SUM(METRICS())"
+    assert [each["Dimensions"] for each in watched] == [[{"Name": "FunctionName", "Value": f"mlp-prod-{size}"}] for size in sizes]
+    assert {(each["Namespace"], each["MetricName"]) for each in watched} == {("AWS/Lambda", "Errors")}
+
+
+def test_refusals_a_full_cache_and_a_missing_control_are_told_of_by_who_sees_them(template: AnyTemplate) -> None:
+    """The load balancer sees what the buffer refused and what it could not refuse any more; the two nodes are the fuller one's."""
+    heard = alarms(template(AlarmTopicArn=TOPIC, **CONTROL))
+    share, *counts = heard["RefusalAlarm"]["Metrics"]
+    assert share["Expression"] == "100 * SUM([refused, unserved]) / SUM([served, unserved])"
+    assert {metric["Id"]: metric["MetricStat"]["Metric"]["MetricName"] for metric in counts} == {
+        **{"refused": "HTTPCode_Target_5XX_Count", "unserved": "HTTPCode_ELB_5XX_Count", "served": "RequestCount"}
+    }
+    fullest, *nodes = heard["CacheAlarm"]["Metrics"]
+    assert fullest["Expression"] == "MAX(METRICS())"
+    values = [dimension["Value"] for node in nodes for dimension in node["MetricStat"]["Metric"]["Dimensions"]]
+    assert values == ["<CacheNodes>-001", "<CacheNodes>-002"]
+    assert template().resource("CacheNodes")["NumCacheClusters"] == len(nodes)
+    missing = heard["ControlAlarm"]
+    assert (missing["Namespace"], missing["MetricName"], missing["Statistic"]) == ("AWS/ECS", "CPUUtilization", "SampleCount")
+    assert (missing["ComparisonOperator"], missing["Threshold"], missing["TreatMissingData"]) == (
+        "LessThanThreshold",
+        1,
+        "breaching",
+    )
+    for name in ("RefusalAlarm", "CacheAlarm", "FunctionAlarm"):
+        assert (heard[name]["ComparisonOperator"], heard[name]["TreatMissingData"]) == ("GreaterThanThreshold", "notBreaching")
 
 
 def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTemplate) -> None:

@@ -64,7 +64,7 @@ async def test_all_routes_of_a_model_count_in_one(buffer: Buffer) -> None:
     assert await buffer.counts.since_last_look() == [4, 0]
 
 
-async def test_what_somebody_else_put_there_stops_neither_the_queue_nor_the_count(buffer: Buffer, redis_server: RedisServer) -> None:
+async def test_what_somebody_else_put_there_stops_neither_queue_nor_count(buffer: Buffer, redis_server: RedisServer) -> None:
     await buffer.counts.since_last_look()
     with redis.Redis.from_url(redis_server.url) as client:
         client.set(refused_key(buffer.models[0]), "of somebody else")
