@@ -20,7 +20,7 @@ CAUSES = [
     [
         "tables were made of the profile alone, and serve to the last moment: where batches take longer, who left last is late, "
         "and took the time of others",
-        "simulated: of batches of 13 ms more 0.96 %, 0.85 where plans know 13, 0.60 where they know 20; of 30 ms more 1.87, and 0.42",
+        "simulated: of batches of 13 ms more 0.96 %, 0.85 where plans know 13, 0.60 where they know 20; of 30 ms 1.87, and 0.42",
         "the loop measures what batches take beyond their profiles, and plans with what 95 % of them keep; `--buffer-overhead` "
         "tells it beforehand, and tells it to `sluice fleet`",
     ],
