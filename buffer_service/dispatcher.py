@@ -163,6 +163,7 @@ class Dispatcher:
         came = self._clock()
         if (refusal := self._state.refuses(came, told.slack)) is not None:
             self._telemetry.refused(refusal, told)
+            self._state.turned_away()
             if self._state.due(came):
                 self._call_soon()
             raise refusal

@@ -34,7 +34,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from sluice.batching import Policy
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.arrival_stream import pack_floats, routes_key, stream_key
+from sluice.buffer_service.arrival_stream import pack_floats, refused_key, routes_key, stream_key
 from sluice.buffer_service.batch_stream import batch_stream_key, pack_batches
 from sluice.buffer_service.breaker import TRIAL_INTERVAL, Breaker
 from sluice.buffer_service.redis_connection import Command
@@ -113,7 +113,10 @@ class RedisStore:
         shapes = {prefix + name: shape for name, shape in SHAPES.items()}
         shapes |= {stream_key(model, self._namespace, spread): "stream", prefix + "taken": "integer", prefix + "beside": "integers"}
         shapes |= {prefix + "with_slack": "zset", prefix + "hurried": "integer"}
-        shapes |= {batch_stream_key(model, self._namespace, spread): "stream"}
+        shapes |= {
+            batch_stream_key(model, self._namespace, spread): "stream",
+            refused_key(model, self._namespace, spread): "integer",
+        }
         announce = None
         if spread:
             routes = routes_key(model, self._namespace)
@@ -281,6 +284,7 @@ class RedisQueue:
             arguments += (self._batches_kept, len(events.measured), pack_batches(events.measured))
         else:
             arguments += (0, 0, "")
+        arguments.append(events.refused)
         arguments += events.completed
         arguments += serving or ()
         arguments += events.gone
