@@ -51,6 +51,7 @@ def setting_names() -> set[str]:
     return {PREFIX + field.name.upper() for field in fields}
 
 
+@pytest.mark.full
 def test_cfn_lint_finds_nothing() -> None:
     from cfnlint.api import lint_file  # it imports as much as all the others together
 
