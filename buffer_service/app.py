@@ -19,6 +19,7 @@ import uvloop
 
 from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownKey, UnknownModel
+from sluice.batching.log_lines import LogLines
 from sluice.buffer_service.alarms import Alarms, LoopAlarms, open_alarms
 from sluice.buffer_service.api_keys import Keyring
 from sluice.buffer_service.bearer_tokens import BearerTokens, JwksFollower, bearer_token
@@ -483,7 +484,7 @@ async def run(service: BufferService) -> None:
 def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     out, err = unblocked(sys.stdout), unblocked(sys.stderr)
-    log_to(err, settings.log_level)
+    log_to(err, LogLines(settings.log_format, settings.log_level))
     telemetry = Telemetry(out, deployment=settings.namespace)
     telemetry.watch("stdout", out)
     telemetry.watch("stderr", err)

@@ -14,7 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
-LONGEST_LINE = 16 * 1024  # characters; what is longer is cut, but for a line of metrics, which is a document
+from sluice.batching import log_lines
+from sluice.batching.log_lines import LogLines
+
 PENDING = 1024 * 1024  # bytes that wait to be written, at most
 SELDOM = 10.0  # seconds between two lines of one kind
 MOST_KINDS = 256  # of lines that are counted
@@ -120,14 +122,6 @@ class Seldom:
         self._log(line + (f" ({left_out} more like it since the last such line)" if left_out else ""))
 
 
-class _Formatter(logging.Formatter):
-    """Lines of a bounded length; a stack of calls has several."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
-        return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
-
-
 class _Handler(logging.StreamHandler[UnblockedStream]):
     """To an unblocked stream, also what cannot be formatted: else that goes to stderr, by whoever logs it."""
 
@@ -140,9 +134,6 @@ def unblocked(stream: TextIO | None) -> UnblockedStream:
     return UnblockedStream(os.open(os.devnull, os.O_WRONLY) if stream is None else stream.fileno())
 
 
-def log_to(stream: UnblockedStream, level: str) -> None:
+def log_to(stream: UnblockedStream, lines: LogLines) -> None:
     """Have everything that is logged, by libraries too, written to ``stream``."""
-    handler = _Handler(stream)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.captureWarnings(True)
+    log_lines.log_to(_Handler(stream), lines)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from sluice.batching.errors import InvalidInput
+from sluice.batching.log_lines import LogLines
 
 PREFIX = "SLUICE_"
 PRICES = ("gb_second_usd", "invocation_usd")
@@ -147,6 +148,7 @@ class Settings:
     gb_second_usd: float = 0.0
     invocation_usd: float = 0.0
     log_level: str = "info"
+    log_format: str = "text"
 
     def __post_init__(self) -> None:
         if not 0 <= self.leave_delay < float("inf"):
@@ -193,8 +195,7 @@ class Settings:
             raise InvalidInput(
                 PREFIX + "JWT_JWKS", without_password(self.jwt_jwks), "https://... or file:PATH; empty knows no tokens"
             )
-        if self.log_level not in ("debug", "info", "warning", "error"):
-            raise InvalidInput(PREFIX + "LOG_LEVEL", self.log_level, "debug, info, warning or error")
+        LogLines(self.log_format, self.log_level).checked()
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

@@ -40,6 +40,10 @@ What a command writes (`--out`, `--report`, `--plot`, the plans of `fleet --plan
 answer to the same question is, and an empty one. Over any other file it is refused before anything is computed or measured; remove
 that first.
 
+`serve`, `control` and `worker` say on stderr what they do: a line of text each, or with `SLUICE_LOG_FORMAT=json` one of JSON
+(`time`, `level`, `logger`, `message`, and `traceback` where there is one), from `SLUICE_LOG_LEVEL` on (`debug`, `info`, `warning`,
+`error`). The same warning is told once a minute, with how often it came. The stack of the template logs JSON.
+
 Completion of commands and options: `eval "$(_SLUICE_COMPLETE=bash_source sluice)"` in `~/.bashrc`, `zsh_source` in `~/.zshrc`, or
 `_SLUICE_COMPLETE=fish_source sluice | source` in fish.
 """

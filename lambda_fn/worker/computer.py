@@ -17,7 +17,6 @@ comes back cannot keep the process from ending.
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import pickle
 import select
@@ -32,6 +31,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
+from sluice.batching.log_lines import log_to_stderr
 from sluice.http.heap import keep_freed_memory
 
 from ..loading import LoadingError, load_model
@@ -228,7 +228,7 @@ def main(fd: int) -> None:
         return
     stream, environments = told
     keep_freed_memory()
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr("warning")
     sys.setswitchinterval(SWITCH)
     Computer(stream, [partial(load_model, environment) for environment in environments], open_energy()).run()
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import logging
 import os
 import re
 import signal
@@ -33,6 +32,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import get_type_hints
 
 from sluice.batching.errors import InvalidInput, require
+from sluice.batching.log_lines import log_to_stderr
 from sluice.batching.policy import Policy, greedy, size_or_timeout
 from sluice.http.heap import keep_freed_memory
 
@@ -237,6 +237,7 @@ def start(
     beside: Beside | None = None,
 ) -> None:
     """The whole program; raises ``InvalidInput``, or ``LoadFailed`` where a model cannot be loaded."""
+    log_to_stderr("warning")
     keep_freed_memory()
     listener = listen(host, port)
     link = open_link(named, settings)
@@ -245,7 +246,6 @@ def start(
         names = [model.name for model in models]
         for name in unloaded:
             require(name in names, "unloaded", name, "one of " + ", ".join(names))
-        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         _run(serve(HttpWorker(models), listener, unloaded, settings.drain_timeout, beside))
     finally:
         link.close()

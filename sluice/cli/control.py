@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import re
 import signal
-import sys
 from collections.abc import Awaitable, Coroutine, Sequence
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import click
 
 from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput, require
+from sluice.batching.log_lines import log_to_stderr
 from sluice.buffer_service.plans import source_at
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli.arrival_options import behind_buffer, read_profile, way_option
@@ -95,6 +94,7 @@ def command(
     """Watch the models that have a plan, or a fleet of workers, and plan as what comes and what it takes change; until SIGTERM.
 
     The buffers follow with SLUICE_PLANS=redis:. Of several controllers one leads; without any the last plans stay in force.
+    SLUICE_LOG_FORMAT and SLUICE_LOG_LEVEL say how it logs.
     """
     if explain is not None:
         for entry in read_journal(Path(explain)):
@@ -137,7 +137,7 @@ def command(
         def work() -> Awaitable[None]:
             return ModelProcess(setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2).run()
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr("info")
 
     async def leading() -> None:
         also = () if declared is None else (DeclaredPlans(source_at(declared), plans, name).follow(),)

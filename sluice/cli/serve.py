@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from sluice.batching.errors import InvalidInput
+from sluice.batching.log_lines import FORMATS, LEVELS
 from sluice.buffer_service.settings import PREFIX, Settings
 from sluice.cli.redis_options import require_redis_url
 
@@ -23,10 +24,9 @@ DEFAULT = Settings()
 @click.option("--plans", help=f"file:PATH (a plan, or a folder of them), ssm:/path/, or redis:  [default: {DEFAULT.plans}]")
 @click.option("--host", help=f"Address to listen on  [default: {DEFAULT.host}]")
 @click.option("--port", type=int, help=f"Port to listen on; 0 chooses one  [default: {DEFAULT.port}]")
+@click.option("--log-level", type=click.Choice(LEVELS), help=f"How much to log on stderr  [default: {DEFAULT.log_level}]")
 @click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    help=f"How much to log on stderr  [default: {DEFAULT.log_level}]",
+    "--log-format", type=click.Choice(FORMATS), help=f"Lines for persons or for programs  [default: {DEFAULT.log_format}]"
 )
 def command(**options: Any) -> None:
     """Serve models through the batching buffer.

@@ -56,7 +56,8 @@ def command(
     """Serve models over HTTP: batches of the buffer, and single requests of the Open Inference Protocol.
 
     SPEC is what SLUICE_MODEL may be; without one, the environment says what is served. NAME is what callers call it. Every setting
-    is an environment variable SLUICE_*; an option given here wins over its variable. SIGTERM drains.
+    is an environment variable SLUICE_*; an option given here wins over its variable. SLUICE_LOG_FORMAT and SLUICE_LOG_LEVEL say
+    how it logs. SIGTERM drains.
     """
     named = [Named.parse(text) for text in models]
     settings = _settings({name: value for name, value in options.items() if value is not None})

@@ -17,7 +17,8 @@ import pytest
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import write
-from sluice.buffer_service.logs import LONGEST_LINE, MOST_KINDS, Seldom, UnblockedStream, unblocked
+from sluice.batching.log_lines import LONGEST_LINE
+from sluice.buffer_service.logs import MOST_KINDS, Seldom, UnblockedStream, unblocked
 from tests.buffer_service.conftest import plan
 
 SMALLEST_PIPE = 4096  # bytes
@@ -144,8 +145,8 @@ async def test_a_process_whose_stdout_and_stderr_nobody_reads_goes_on_serving_an
 
 def logged(line):
     """What a process that logs so writes to stderr."""
-    script = "import logging, sys; from sluice.buffer_service.logs import *; s = unblocked(sys.stderr); log_to(s, 'info'); "
-    script += f"logging.getLogger('x').info({line}); s.close(5)"
+    script = "import logging, sys; from sluice.buffer_service.logs import *; s = unblocked(sys.stderr); log_to(s, LogLines()); "
+    script += f"logging.getLogger('x').warning({line}); s.close(5)"
     return subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=True).stderr
 
 

@@ -45,6 +45,7 @@ SET = {
     "gb_second_usd": ("1.5e-5", 1.5e-5),
     "invocation_usd": ("2e-7", 2e-7),
     "log_level": ("debug", "debug"),
+    "log_format": ("json", "json"),
 }
 SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float) and field.name not in PRICES]
 POSITIVE = [name for name in SECONDS if name != "leave_delay"]
@@ -98,6 +99,7 @@ def test_other_names_are_left_alone():
         ("plans", "ssm:sluice", "'ssm:sluice' is not allowed"),
         ("spread_routes", "1", "'1' is not allowed; allowed: no or yes"),
         ("log_level", "loud", "'loud' is not allowed; allowed: debug, info, warning or error"),
+        ("log_format", "xml", "'xml' is not allowed; allowed: text or json"),
     ],
 )
 def test_an_invalid_value_names_its_variable_the_value_and_what_is_allowed(field, text, message):

@@ -1,0 +1,118 @@
+"""One format of the log for all processes, and no warning again and again."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from sluice.batching.errors import InvalidInput
+from sluice.batching.log_lines import LONGEST_LINE, MOST_KINDS, LogLines, Repeated, log_to, log_to_stderr
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+
+
+def written(lines: LogLines) -> io.StringIO:
+    """What is logged from now on."""
+    stream = io.StringIO()
+    log_to(logging.StreamHandler(stream), lines)
+    return stream
+
+
+def test_a_line_of_text_has_time_level_and_logger() -> None:
+    stream = written(LogLines())
+    logging.getLogger("sluice.x").info("served %d", 3)
+    logging.getLogger("redis").warning("a library's")
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith(" INFO sluice.x: served 3") and second.endswith(" WARNING redis: a library's")
+
+
+def test_a_line_of_json_is_one_line_with_the_stack_of_calls_within() -> None:
+    stream = written(LogLines("json", "warning"))
+    logging.getLogger("sluice.x").info("not told at this level")
+    try:
+        raise RuntimeError("two\nlines")
+    except RuntimeError:
+        logging.getLogger("sluice.x").exception("a batch of %d failed ✗", 3)
+    (line,) = stream.getvalue().splitlines()
+    told = json.loads(line)
+    assert told["level"] == "ERROR" and told["logger"] == "sluice.x" and told["message"] == "a batch of 3 failed ✗"
+    assert told["traceback"].endswith("RuntimeError: two\nlines") and told["time"].endswith("Z")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_is_told_has_a_longest_length(form: str) -> None:
+    stream = written(LogLines(form))
+    logging.getLogger("x").info("y" * 10**6)
+    assert LONGEST_LINE <= len(stream.getvalue()) <= LONGEST_LINE + 200
+
+
+def record(said: str, level: int = logging.WARNING, logger: str = "x") -> logging.LogRecord:
+    return logging.LogRecord(logger, level, "", 0, said, (), None)
+
+
+def test_a_warning_is_told_once_a_minute_with_how_often_it_came() -> None:
+    now = [0.0]
+    repeated = Repeated(60.0, lambda: now[0])
+    told = []
+    for now[0] in range(130):
+        for each in (record("Redis is away"), record("a batch failed" if now[0] == 7 else f"at {now[0]}")):
+            if repeated.filter(each):
+                told.append((now[0], each.getMessage()))
+    again = [(at, line) for at, line in told if line.startswith("Redis")]
+    assert again == [
+        (0, "Redis is away"),
+        (60, "Redis is away (59 more like it in the last 60 s)"),
+        (120, "Redis is away (59 more like it in the last 60 s)"),
+    ]
+    assert (7, "a batch failed") in told and len(told) == 130 + 3, "all others are told at once"
+
+
+def test_what_is_no_warning_is_told_each_time_and_loggers_and_levels_are_apart() -> None:
+    repeated = Repeated(60.0, lambda: 0.0)
+    assert all(repeated.filter(record("decided", logging.INFO)) for _ in range(3))
+    assert (
+        repeated.filter(record("away"))
+        and repeated.filter(record("away", logging.ERROR))
+        and repeated.filter(record("away", logger="y"))
+    )
+    assert not repeated.filter(record("away"))
+
+
+def test_the_kinds_that_are_counted_are_bounded() -> None:
+    repeated = Repeated(60.0, lambda: 0.0)
+    for k in range(10 * MOST_KINDS):
+        assert repeated.filter(record(f"of request {k}"))
+    assert len(repeated._told) == MOST_KINDS
+    assert repeated.filter(record("of request 0")), "forgotten, and so told again"
+    assert not repeated.filter(record(f"of request {10 * MOST_KINDS - 1}"))
+
+
+def test_a_warning_that_does_not_fit_its_text_harms_nobody() -> None:
+    broken = logging.LogRecord("x", logging.WARNING, "", 0, "%d of", ("x",), None)
+    assert Repeated().filter(broken) and Repeated().filter(broken)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [("SLUICE_LOG_FORMAT", "xml", "text or json"), ("SLUICE_LOG_LEVEL", "loud", "debug, info, warning or error")],
+)
+def test_another_format_or_level_is_refused(variable: str, value: str, allowed: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{variable}: '{value}' is not allowed; allowed: {allowed}"):
+        log_to_stderr("info", {variable: value})
+
+
+def test_the_environment_says_both_and_may_say_neither() -> None:
+    assert LogLines.of({}, "warning") == LogLines("text", "warning")
+    assert LogLines.of({"SLUICE_LOG_FORMAT": "json", "SLUICE_LOG_LEVEL": "debug"}, "warning") == LogLines("json", "debug")
