@@ -218,6 +218,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         read_fleet(tmp_path / "bytes.yaml")
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_devices_are_read_and_planned(tmp_path: Path) -> None:
     large = read_fleet(
         written(tmp_path, FLEET.replace("{count: 3,", "{count: 100000,").replace("{only: 1, small: 1}", "{only: 90000}"))
