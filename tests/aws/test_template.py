@@ -673,7 +673,7 @@ def test_control_runs_beside_the_buffer_and_both_follow_the_plans_in_the_cache(t
         task = filled.of_type("AWS::ECS::TaskDefinition")["ControlTask"]
         buffer, beside = environment(filled.resource("BufferTask")), environment(task)
         assert buffer["SLUICE_PLANS"] == "redis:"
-        assert beside.items() <= buffer.items() and beside.keys() == {"SLUICE_REDIS_URL", "SLUICE_NAMESPACE"}
+        assert beside.items() <= buffer.items() and beside.keys() == {"SLUICE_REDIS_URL", "SLUICE_NAMESPACE", "SLUICE_LOG_FORMAT"}
         (container,) = task["ContainerDefinitions"]
         program, name, *arguments = container["Command"]
         assert (program, name) == ("sluice", "control")
