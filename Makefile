@@ -2,9 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The system's pip installs into the environment, so that a Python without ensurepip (Debian's) is enough. The locks are complete,
-# and pip up to 23 reads `name[extra]` in a dependency as not pinned: hence --no-deps. Python compiles what is imported, which is less.
-INSTALL = $(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pip-version-check --no-deps --no-compile
+# The system's pip installs that of the lock, which installs all else: pip 23 takes twice as long to choose among what an index has.
+# A Python without ensurepip (Debian's) is enough. The locks are complete, and pip up to 23 reads `name[extra]` in a dependency as not
+# pinned: hence --no-deps. Python compiles what is imported, which is less.
+PIP := $(VENV)/installer/pip
+WITHOUT = --quiet --quiet --disable-pip-version-check --no-deps --no-compile
+INSTALL = $(PYTHON) $(PIP) --python $(1)/bin/python install $(WITHOUT)
 
 # What Python compiles it keeps, also where the environment forbids it: the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE =
@@ -66,7 +69,7 @@ audit: .venv-release/installed
 # The complete lock names no order, so that two halves of it are installed at once: each beside the environment, as pip at its end
 # reads what else is there and would find what the other has half written, and then moved into it.
 MERGE = import os, shutil, sys; [shutil.copytree(half, "$(VENV)", copy_function=os.replace, dirs_exist_ok=True) for half in sys.argv[1:]]
-$(VENV)/local $(VENV)/dev: $(VENV)/%: requirements/%.txt pyproject.toml | $(BIN)/python
+$(VENV)/local $(VENV)/dev: $(VENV)/%: requirements/%.txt pyproject.toml | $(BIN)/python $(PIP)
 	rm -rf $(VENV)/half-* && mkdir $(VENV)/half-0 $(VENV)/half-1
 	awk '/^[a-z]/ { n++ } { print > ("$(VENV)/half-" n % 2 ".txt") }' $<
 	printf '0\n1\n' | xargs -P 2 -I HALF $(call INSTALL,$(VENV)) --prefix $(VENV)/half-HALF --require-hashes -r $(VENV)/half-HALF.txt
@@ -83,7 +86,12 @@ $(VENV)/warm: $(VENV)/dev
 $(BIN)/python:
 	$(PYTHON) -m venv --without-pip $(VENV)
 
-.venv-%/installed: requirements/%.txt
+# Beside the environment, so that who installs is not taken for what is installed.
+$(PIP): | $(BIN)/python
+	awk '/^[a-z]/ { of_pip = /^pip==/ } of_pip' requirements/dev.txt > $(VENV)/installer.txt
+	$(PYTHON) -m pip install $(WITHOUT) --require-hashes --target $(VENV)/installer -r $(VENV)/installer.txt
+
+.venv-%/installed: requirements/%.txt | $(PIP)
 	$(PYTHON) -m venv --without-pip --clear $(@D)
 	$(call INSTALL,$(@D)) --require-hashes -r $<
 	touch $@

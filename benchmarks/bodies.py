@@ -24,6 +24,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument
 from sluice.buffer_service import dispatcher
 from sluice.buffer_service.callers import Callers, new_process_name
+from sluice.buffer_service.lending import Lending
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.served_model import ServedModel
@@ -52,8 +53,9 @@ def _answered(payload: bytes, batch: Batch) -> Any:
 
 
 async def _receive(store: RedisStore, callers: Callers) -> None:
+    lending = Lending(store.send, callers.lendable)
     while True:
-        await hand_out(await store.receive(), store.send, callers, print)
+        hand_out(await store.receive(), callers, lending.asked, print)
 
 
 async def _serve(url: str, model: str, size: int, seconds: float) -> dict[str, float]:

@@ -36,6 +36,7 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.kept_answers import KeepingInvoker
 from sluice.buffer_service.kept_requests import MARGIN, Keeper
+from sluice.buffer_service.lending import Lending
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
@@ -123,6 +124,7 @@ class BufferService:
         watch = Watch(self, Decisions(journal, clock), recorded, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
+        self._lending: Lending | None = None
         self._alarms: Alarms = LoopAlarms()
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -134,7 +136,8 @@ class BufferService:
         self._alarms = open_alarms(self._clock)
         self._callers = Callers(self._store.process, self.settings.request_timeout, self._clock, self._alarms)
         await self._follower.look()
-        for work in (self._receive(self._store, self._callers), self._follower.follow(), self._emit()):
+        self._lending = Lending(self._store.send, self._callers.lendable)
+        for work in (self._receive(self._store, self._callers, self._lending), self._follower.follow(), self._emit()):
             self._tasks.append(asyncio.create_task(work))
         if self._keyring is not None:
             keys = KeyFollower(self.settings.api_keys, self.settings.plan_interval, self._keyring)
@@ -161,6 +164,8 @@ class BufferService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._lending is not None:
+            await self._lending.close()
         for model in self._models.values():
             model.telemetry.emit()
         await self._invoker.close()
@@ -348,12 +353,12 @@ class BufferService:
             raise InvalidInput(field, expected, f"the model that {function} serves, {served!r}")
         return True
 
-    async def _receive(self, store: Store, callers: Callers) -> None:
+    async def _receive(self, store: Store, callers: Callers, lending: Lending) -> None:
         store_away = Seldom(_log.warning)
         where = without_password(self.settings.redis_url)
         while True:
             try:
-                await hand_out(await store.receive(), store.send, callers, self.telemetry.set_aside)
+                hand_out(await store.receive(), callers, lending.asked, self.telemetry.set_aside)
             except StoreUnavailable as error:
                 store_away.say("store", f"{error}; at {where} (--redis-url, SLUICE_REDIS_URL; memory:// needs no Redis)")
                 await asyncio.sleep(RECEIVE_PAUSE)

@@ -51,6 +51,11 @@ def stream_key(model: str, namespace: str = NAMESPACE, route: str = "") -> str:
     return f"{namespace}:{{{queue_name(model, route)}}}:arrival_stream"
 
 
+def refused_key(model: str, namespace: str = NAMESPACE, route: str = "") -> str:
+    """The key of how many requests of a model were refused, or of those of a route with a slot of its own."""
+    return f"{namespace}:{{{queue_name(model, route)}}}:refused"
+
+
 def routes_key(model: str, namespace: str = NAMESPACE) -> str:
     """The key of the set of a model's routes that have a stream of their own."""
     return f"{namespace}:{{{model}}}:routes"

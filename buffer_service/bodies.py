@@ -50,6 +50,7 @@ class Bodies:
         self._process = process
         self._fetches: dict[str, list[_Fetch]] = {}  # by request
         self._silent: dict[str, None] = {}  # processes, the one that fell silent last at the end
+        self._asking: set[asyncio.Task[None]] = set()  # until the store has taken the message, or has not in its time
 
     async def fetch(self, send: Send, wanted: Mapping[str, Sequence[str]], within: float) -> dict[str, Item | None]:
         """The ``wanted`` requests, by the process that has them; ``None`` of who has gone.
@@ -76,11 +77,16 @@ class Bodies:
         for request, process in requests.items():
             if request in fetch.missing:
                 missing[process].append(request)
-        for process, theirs in missing.items():
-            with suppress(StoreUnavailable):  # it may have taken the message all the same; else it is sent again
-                await send(process, encode_ask(Ask(self._process, theirs)))
+        for process, theirs in missing.items():  # each apart: where the mailbox of one is away, the others are asked all the same
+            asking = asyncio.create_task(self._ask(send, Ask(self._process, theirs), process))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
         await asyncio.wait([fetch.done], timeout=seconds)
         return fetch.done.done()
+
+    async def _ask(self, send: Send, ask: Ask, process: str) -> None:
+        with suppress(StoreUnavailable):  # it may have taken the message all the same; else it is sent again
+            await send(process, encode_ask(ask))
 
     def _forget(self, fetch: _Fetch, requests: set[str]) -> None:
         """These are waited for no more."""

@@ -163,6 +163,7 @@ class Dispatcher:
         came = self._clock()
         if (refusal := self._state.refuses(came, told.slack)) is not None:
             self._telemetry.refused(refusal, told)
+            self._state.turned_away()
             if self._state.due(came):
                 self._call_soon()
             raise refusal
@@ -281,8 +282,8 @@ class Dispatcher:
             self._spawn(self._invoke(invocation))
         for fetch in instructions.fetch:
             self._spawn(self._fetch(fetch))
-        if instructions.send:
-            self._spawn(self._send(instructions.send))
+        for message in instructions.send:  # each apart: where the mailbox of one process is away, the others have their answers
+            self._spawn(self._send(message))
         for move in instructions.move:
             self._spawn(self._move(move))
         for batch_id in instructions.ended:
@@ -358,15 +359,14 @@ class Dispatcher:
         self._state.fetched(self._clock(), fetch.batch_id, found, why_not)
         self._kick()
 
-    async def _send(self, messages: Sequence[Message]) -> None:
-        for message in messages:
-            try:
-                await self._store.send(message.process, encode_message(message.answers))
-            except StoreUnavailable as error:
-                self._state.sent(self._clock(), message, error)
-            else:
-                self._state.sent(self._clock(), message)
-            self._kick()
+    async def _send(self, message: Message) -> None:
+        try:
+            await self._store.send(message.process, encode_message(message.answers))
+        except StoreUnavailable as error:
+            self._state.sent(self._clock(), message, error)
+        else:
+            self._state.sent(self._clock(), message)
+        self._kick()
 
     async def _move(self, move: Move) -> None:
         try:

@@ -21,7 +21,9 @@ another one then: ``Server.successions`` counts that.
 
 All calls to a server go through one pipe (``redis_connection.py``), so that they share what a connection costs. A call that gets no
 answer in time has its server counted as gone: the next call opens another pipe, and those that are in this one wait for their own
-answers up to their own time. A call that may wait for long by itself (``blocks``) has a connection of its own meanwhile.
+answers up to their own time. A call that may wait for long by itself (``blocks``) has a connection of its own meanwhile. Where its
+slot has moved while it waited, or its server is no primary any more (UNBLOCKED), it is asked again, with the whole of
+its time. A server whose slot is on its way to another lets it wait: who calls has it wait no longer than it may be late.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from redis.exceptions import (
@@ -156,25 +158,34 @@ class Servers:
         self._in_doubt = True  # who is in the cluster
         self._look_at = self._look_anyway_at = -math.inf
 
-    async def call(self, slot: int, *commands: Command, blocks: float = 0.0, within: float | None = None) -> list[Any]:
+    async def call(
+        self,
+        slot: int,
+        *commands: Command,
+        blocks: float = 0.0,
+        within: float | None = None,
+        answers: list[Any] | None = None,
+    ) -> list[Any]:
         """Have the server of a slot execute these ``within`` so many seconds, and return the answers.
 
-        ``blocks`` is how long (s) the command itself may wait besides. Raises ``Away``, and ``ResponseError`` where a command is
-        refused for what it is; commands before it were then executed.
+        ``blocks`` is how long (s) a command itself may wait besides, anew at each server that is asked while there is time. Raises
+        ``Away``, and ``ResponseError`` where a command is refused for what it is; commands before it were then executed, and
+        ``answers``, where it is given, has theirs.
         """
-        answers: list[Any] = []
+        answers = [] if answers is None else answers
         now = asyncio.get_running_loop().time
-        deadline = now() + blocks + (COMMAND_TIMEOUT if within is None else within)
+        patience = blocks + (COMMAND_TIMEOUT if within is None else within)
+        deadline = now() + patience
         server, asking = self._server(self._topology.owner(slot)), False
         redirected, redirections = None, 0
         pipe = server.pipe
         try:
             while True:
                 if blocks:
-                    answers += await server.exchange_apart(commands[len(answers) :], asking, deadline)
+                    answers += await server.exchange_apart(commands[len(answers) :], asking, now() + patience)
                 else:
                     answers += await server.exchange(pipe, commands[len(answers) :], asking, deadline)
-                redirected = _cut_at_redirection(answers)
+                redirected = _cut_at_redirection(answers, blocks > 0)
                 if redirected is None:
                     if not asking:
                         self._topology.served(slot, server.url, server.successions)
@@ -274,13 +285,16 @@ class Servers:
         return {url_at(url, host, port) for host, port in addresses(answer)} or None
 
 
-def _cut_at_redirection(answers: list[Any]) -> ResponseError | None:
-    """Drop what follows the first answer that says who else to ask, and return that; raise the first other error."""
+def _cut_at_redirection(answers: list[Any], blocked: bool) -> ResponseError | None:
+    """Drop what follows the first answer that says to ask again, or who else to ask, and return that; raise the first other error.
+
+    What a server that is no primary any more says to whoever was ``blocked`` there is to ask again: then it says who is.
+    """
     for i, answer in enumerate(answers):
-        if isinstance(answer, (AskError, TryAgainError)):
-            del answers[i:]
-            return answer
         if isinstance(answer, Exception):
+            del answers[i:]
+            if isinstance(answer, (AskError, TryAgainError)) or (blocked and str(answer).startswith("UNBLOCKED")):
+                return cast("ResponseError", answer)
             raise answer
     return None
 

@@ -34,7 +34,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from sluice.batching import Policy
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.arrival_stream import pack_floats, routes_key, stream_key
+from sluice.buffer_service.arrival_stream import pack_floats, refused_key, routes_key, stream_key
 from sluice.buffer_service.batch_stream import batch_stream_key, pack_batches
 from sluice.buffer_service.breaker import TRIAL_INTERVAL, Breaker
 from sluice.buffer_service.redis_connection import Command
@@ -63,7 +63,7 @@ SHAPES = {
 """The keys of a queue in the order of the script, and what the value of each must be, in the words of ``lua/set_aside.lua``."""
 REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
 TRIAL_TIMEOUT = 0.5  # seconds; shorter than a call's, so that a network that is back is noticed within one
-RECEIVE_WAIT = 5.0  # seconds one blocking read lasts
+RECEIVE_WAIT = 0.25  # seconds one blocking read lasts: so late may mail be once, as its slot is on its way to another server
 ASIDE_LIFE = 86_400  # seconds that a value of somebody else is kept
 RECEIVE_BYTES = 1024 * 1024  # that the messages of one read have at most, beside the first
 MORE = """
@@ -113,7 +113,10 @@ class RedisStore:
         shapes = {prefix + name: shape for name, shape in SHAPES.items()}
         shapes |= {stream_key(model, self._namespace, spread): "stream", prefix + "taken": "integer", prefix + "beside": "integers"}
         shapes |= {prefix + "with_slack": "zset", prefix + "hurried": "integer"}
-        shapes |= {batch_stream_key(model, self._namespace, spread): "stream"}
+        shapes |= {
+            batch_stream_key(model, self._namespace, spread): "stream",
+            refused_key(model, self._namespace, spread): "integer",
+        }
         announce = None
         if spread:
             routes = routes_key(model, self._namespace)
@@ -136,7 +139,13 @@ class RedisStore:
     async def receive(self) -> list[bytes]:
         key = self._mailbox_key(self.process)
         wait: Command = ("BLMPOP", RECEIVE_WAIT, 1, key, "LEFT", "COUNT", 1)
-        found, more = await self._mail(self.process, wait, ("EVAL", MORE, 1, key, RECEIVE_BYTES), blocks=RECEIVE_WAIT)
+        answers: list[Any] = []
+        try:
+            await self._mail(self.process, wait, ("EVAL", MORE, 1, key, RECEIVE_BYTES), blocks=RECEIVE_WAIT, answers=answers)
+        except StoreUnavailable:
+            if not any(answers):
+                raise
+        found, more = (*answers, [])[:2]  # without more: what was found is nowhere else, and what went wrong the next call learns
         return cast("list[bytes]", [*(found[1] if found else ()), *more])
 
     async def close(self) -> None:
@@ -148,9 +157,9 @@ class RedisStore:
                 await gate.close()
             await self._servers.close()
 
-    async def _mail(self, process: str, *commands: Command, blocks: float = 0.0) -> list[Any]:
+    async def _mail(self, process: str, *commands: Command, **options: Any) -> list[Any]:
         call = partial(self._servers.call, key_slot(self._mailbox_key(process).encode()))
-        return await _ask(call, self._set_aside_mailbox(process), *commands, blocks=blocks)
+        return await _ask(call, self._set_aside_mailbox(process), *commands, **options)
 
     def _set_aside_mailbox(self, process: str) -> Command:
         key = self._mailbox_key(process)
@@ -275,6 +284,7 @@ class RedisQueue:
             arguments += (self._batches_kept, len(events.measured), pack_batches(events.measured))
         else:
             arguments += (0, 0, "")
+        arguments.append(events.refused)
         arguments += events.completed
         arguments += serving or ()
         arguments += events.gone

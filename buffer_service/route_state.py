@@ -156,6 +156,7 @@ class _Asked:
     adoptions: list[Adoption]
     swept: list[str] | None  # batches given up that this call's sweep takes back; None: it is no sweep
     goodbye: bool
+    refused: int
 
 
 class RouteState:
@@ -201,6 +202,7 @@ class RouteState:
         self._patient = 0  # of these, those with a slack above 0
         self._sizes_told = False  # whether one ever told its size
         self._slack_line = SlackLine(limits.max_queue_length)
+        self._refused = 0  # requests since the last call
         self._gone: list[bytes] = []  # members whose callers wait no more
         self._gone_bytes = 0
         self._adoptions: list[Adoption] = []
@@ -313,6 +315,10 @@ class RouteState:
         if refusal is not None and self._admission.stale(now):
             self._ask_at = AT_ONCE
         return refusal
+
+    def turned_away(self) -> None:
+        """A request that ``refuses`` had a word for did not come; who plans is to hear of it with the next call."""
+        self._refused += self.life is not Life.CLOSED
 
     def gone(self, now: float, caller: Caller) -> bool:
         """A caller waits no more; whether his request is in this queue, which it leaves with the next call, if there is one."""
@@ -549,7 +555,8 @@ class RouteState:
         arrivals, patient = self._next_arrivals() if not adoptions else ([], 0)
         gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]
         self._gone_bytes -= sum(map(len, gone))
-        self._asked = _Asked(self._to_install, arrivals, patient, gone, self._completed, adoptions, swept, goodbye)
+        self._asked = _Asked(self._to_install, arrivals, patient, gone, self._completed, adoptions, swept, goodbye, self._refused)
+        self._refused = 0
         call = Call(self._to_install, self._events(now, self._asked))
         self._to_install, self._completed = None, []
         self._ask_at = AT_ONCE if self._arrivals or self._adoptions or self._gone else NEVER
@@ -577,11 +584,11 @@ class RouteState:
         if asked.adoptions:
             moved = [member for adoption in asked.adoptions for member in adoption.members]
             moving = Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone, at_most=at_most)
-            return replace(moving, measured=self._brought(now, asked.goodbye))
+            return replace(moving, measured=self._brought(now, asked.goodbye), refused=asked.refused)
         members, ages = [member for _, member in asked.arrivals], [now - came for came, _ in asked.arrivals]
         sizes = member_sizes(members) if self._sizes_told else ()
         measured = self._brought(now, asked.goodbye) if self._measured else ()
-        return Events(members, asked.completed, serving, leaving, ages, False, asked.gone, sizes, at_most, measured)
+        return Events(members, asked.completed, serving, leaving, ages, False, asked.gone, sizes, at_most, measured, asked.refused)
 
     def _at_most(self, now: float) -> Sequence[tuple[int, int]]:
         """How many batches this process takes from tables whose functions take no more now."""
@@ -622,6 +629,7 @@ class RouteState:
         elif outcome.accepted < len(asked.arrivals):
             full = QueueFull(self._model, self._limits.max_queue_length)
             self._turn_away(asked.arrivals[outcome.accepted :], full)
+            self._refused += len(asked.arrivals) - outcome.accepted
         for batch in outcome.batches:
             self._take(now, batch)
         if outcome.dropped or outcome.dead:
@@ -664,6 +672,7 @@ class RouteState:
         if not self._failures:
             self._log.append((logging.WARNING, f"{self.name}: {error}"))
         self._failures += 1
+        self._refused += asked.refused
         self._completed = asked.completed + self._completed
         self._given_up += asked.swept or ()
         if self.life is not Life.CLEARING:

@@ -74,7 +74,8 @@ class Events:
     of each arrival or ``nan``; without it none was told. ``recorded`` arrivals are in the record already: they come from another
     queue of the model. ``gone`` are members of this process's callers who wait no more. ``at_most`` are places of tables whose
     functions take no more now, and how many batches this process takes from each by this call before it has ended (``policy.py``).
-    ``measured`` are batches for the record of batches, of this route, whose ``ended_at`` counts from this call.
+    ``measured`` are batches for the record of batches, of this route, whose ``ended_at`` counts from this call. So many requests
+    were ``refused`` since the last, as too many waited: they are in no record, and whoever plans is to know of them.
     """
 
     arrivals: Sequence[bytes] = ()
@@ -87,6 +88,7 @@ class Events:
     sizes: Sequence[float] = ()
     at_most: Sequence[tuple[int, int]] = ()
     measured: Sequence[MeasuredBatch] = ()
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,15 @@
 """What a request takes on its way through the buffer and the network, beyond an invocation of the function.
 
-A request that nobody follows is asked of the buffer and, in its turn, of the function itself; both many times, one at a time. What
-the buffer holds such a request for it tells itself (``GET /v2/models/{model}``), and is left out. The way is the difference of the
-two quantile functions, each quantile of the one less the same of the other, so that an invocation and its way, slow together,
-take as long as was seen through the buffer. Where the difference is negative, as the client of the function here may be slower than
-the buffer's, it counts as none.
+A request that nobody follows is asked of the buffer and, in its turn, of the function itself; both many times, one at a time.
+What the buffer holds such a request for it tells itself (``GET /v2/models/{model}``), and is left out. An invocation is known by
+what the function itself takes, a distribution, and what it takes beyond that, in the mean. So each quantile of the way is that of
+what was seen through the buffer, less the same of the function's own times and that mean: a function and its way, slow together,
+take as long as was seen, and by how much the call of the function varies is in the way. Where that is negative, as the client of
+the function here may be slower than the buffer's, it counts as none.
+
+Where the plan in force holds nobody, as before the first is recommended, one call to the queue more is added, by which the buffer
+asks at the end of a hold for who is to leave: as long as it takes, in the median, to ask whether the model is ready, for which
+the buffer asks the queue too.
 """
 
 from __future__ import annotations
@@ -106,6 +111,15 @@ class BufferOfModel:
             raise FunctionFailed(f"{self.url} answered with status {status}: {body[:500].decode('utf-8', 'replace')}")
         return seconds
 
+    def queue_call(self) -> float:
+        """Seconds until it is answered whether the model is ready, for which the buffer asks the queue; raises as ``ask``."""
+        began = self._clock()
+        status, body = self._ask("GET", f"/v2/models/{self._model}/ready", b"", {})
+        seconds = self._clock() - began
+        if status != 200:
+            raise FunctionFailed(f"{self.url} is not ready ({status}): {body[:500].decode('utf-8', 'replace')}")
+        return seconds
+
     def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         try:
             self._connection.request(method, path, body or None, headers)
@@ -126,13 +140,16 @@ def measure_way(buffer: BufferOfModel, invoke: Invoke, model: str, sample: Sampl
     """
     alone = buffer.alone()
     payload = contract.encode_batch(sample_batch(sample, model, 1))
-    through, direct = [], []
+    through, direct, own, calls = [], [], [], []
     for turn in range(WARM_UP + probes):
         latency = buffer.ask(sample) - alone.hold
+        call = 0.0 if alone.hold else buffer.queue_call()
         run = invoke(alone.function, payload)
         if turn >= WARM_UP and run.report.init_duration is None:
             through.append(latency)
             direct.append(run.wall_time)
-    beyond = np.sort(through) - np.sort(direct)
-    ways = np.maximum.accumulate(np.maximum(beyond, 0.0)).tolist()
-    return ServiceTime(max(0.0, float(np.mean(through) - np.mean(direct))), quantile_points(ways), len(ways))
+            own.append(run.report.duration)
+            calls.append(call)
+    held, beyond = float(np.median(calls)), float(np.mean(direct) - np.mean(own))
+    ways = np.maximum.accumulate(np.maximum(np.sort(through) - np.sort(own) - beyond + held, 0.0)).tolist()
+    return ServiceTime(max(0.0, float(np.mean(through) - np.mean(direct)) + held), quantile_points(ways), len(ways))

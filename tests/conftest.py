@@ -28,10 +28,11 @@ def what_has_been_imported_stays_frozen() -> Iterator[None]:
 
 def pytest_configure() -> None:
     """One thread for linear algebra: on busy cores its threads spin for each other, a hundred times as long as they compute."""
+    gc.disable()  # until all is collected, of which nothing is garbage
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported, in the workers too
 
 
 def pytest_collection_finish() -> None:
     """What has been imported and collected lives until the end: the collector of garbage need not look at it for every test."""
-    gc.collect()
     gc.freeze()
+    gc.enable()

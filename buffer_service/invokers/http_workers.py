@@ -71,7 +71,7 @@ class HttpInvoker:
     async def _ask_one_of(self, function: str, question: Question, avoid: str) -> bytes:
         addresses = worker_addresses(function)
         if len(addresses) == 1:
-            return await self._ask(function, question)
+            return await self._ask_alone(addresses[0], question)
         untried = [address for address in addresses if address != avoid] or list(addresses)
         while True:
             address = self._workers.choose(self._clock(), untried, bool(avoid))
@@ -95,6 +95,17 @@ class HttpInvoker:
             if avoid in addresses:
                 self._note(avoid, self._workers.blame(self._clock(), avoid))
             return answer
+
+    async def _ask_alone(self, address: str, question: Question) -> bytes:
+        """Whatever its health: there is no other."""
+        self._workers.begun(self._clock(), address)
+        end = End.OPEN
+        try:
+            answer = await self._ask(address, question)
+            end = End.PASSED
+        finally:
+            self._workers.ended(self._clock(), address, end)
+        return answer
 
     async def close(self) -> None:
         await self._http.close()

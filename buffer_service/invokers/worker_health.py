@@ -3,6 +3,7 @@
     choose      one that is due for a trial, of several the one that was asked longest ago; else of those that are well the one with
                 the fewest batches in flight, of equals the one that failed least lately, of these the earliest named. With none
                 that is well, all count as well: a rule that found everybody ill says nothing about any of them.
+    begun       one that is alone is asked
     ended       how its call ended
     blame       it failed a batch that another one answered
 
@@ -72,16 +73,20 @@ class Workers:
     def choose(self, now: float, addresses: Sequence[str], again: bool = False) -> str:
         """The worker to ask, from here on with one batch more in flight; ``again``: another has failed the batch already."""
         address = self._best(now, addresses, again)
+        self.begun(now, address)
+        return address
+
+    def begun(self, now: float, address: str) -> None:
+        """A batch goes to this one, which is alone: where others come beside it meanwhile, it is not the idlest."""
         worker = self._known.get(address)
         if worker is None:
             worker = self._learn(address)
         worker.in_flight += 1
         worker.asked_at = now
         worker.on_trial = worker.on_trial or (worker.ejected and now >= worker.ejected_until)
-        return address
 
     def ended(self, now: float, address: str, end: End) -> bool:
-        """The call that ``choose`` began ended so; whether the worker is ejected for it."""
+        """The call that ``choose`` or ``begun`` began ended so; whether the worker is ejected for it."""
         worker = self._known[address]
         worker.in_flight -= 1
         ejected = False

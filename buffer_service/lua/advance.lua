@@ -25,6 +25,8 @@
 --                  deletes it, and the first call under one with columns counts
 --       14 batch_stream  stream: what was measured of batches, one entry for each call that brought some
 --                  (buffer_service/batch_stream.py); all queues of a model that share its slot write the same one
+--       15 refused  string: how many requests were refused before they came to a queue, as too many waited; all queues of a model
+--                  that share its slot count in the same one
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
@@ -33,6 +35,7 @@
 --       12 number of members that have gone   13 'PLACE:NUMBER,' for each table that has ended when it has released
 --          so many batches in this call, the first having place 0
 --       14 measured batches kept (0: none)   15 number of those that this call brings   16 these, packed
+--       17 requests that were refused since the last call
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- The next to leave is the head of 3 or of 12, whose hold begins first, of equals that of 3.
@@ -183,7 +186,7 @@ local function pop(count)
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
-local argument = 16
+local argument = 17
 for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -365,6 +368,9 @@ if measured > 0 and batches_kept > 0 then
   local added = redis.pcall('XADD', KEYS[14], 'MINID', '~', oldest, id, 'call', struct.pack('<d', now), 'batches', ARGV[16])
   if type(added) == 'table' and added.err then redis.call('DEL', KEYS[14]) end
 end
+
+-- Those that were refused: demand all the same.
+if ARGV[17] ~= '0' then redis.pcall('INCRBY', KEYS[15], ARGV[17]) end
 
 -- The rule.
 local leaving = ARGV[7] == '1'

@@ -64,6 +64,10 @@ class ChildProcess:
         """It dies; that is heard of as any death is."""
         self.process.kill()
 
+    def has_ended(self) -> bool:
+        """Whether it is dead."""
+        return self.process.poll() is not None
+
     def wait(self, until: float) -> None:
         """It ends by itself, or is killed at ``until`` (s, monotonic); nothing of it is left."""
         try:

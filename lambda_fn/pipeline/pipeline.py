@@ -314,7 +314,8 @@ class Pipeline:
                 with self._turns:
                     self._take_turn(events)
                 self._advance()
-                events = self._sleep()
+                if not self._closing:  # the turn may have read, with what it was woken by, that it is to end
+                    events = self._sleep()
         except BaseException:
             self._break()
         finally:

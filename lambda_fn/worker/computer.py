@@ -204,9 +204,9 @@ class ComputerThread:
     def kill(self) -> None:
         """It ends with its socket."""
 
-    def wait(self, until: float) -> None:
-        """Wait for its end until then (s, monotonic)."""
-        self._thread.join(max(0.0, until - time.monotonic()))
+    def has_ended(self) -> bool:
+        """Whether nothing of it is left."""
+        return not self._thread.is_alive()
 
     def close(self) -> None:
         """Let go of it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import pickle
 import socket
 import time
@@ -21,14 +22,20 @@ from .computer import Said
 from .execution import Asked, Outcome, decode_outcome, encode_asked
 
 END_WITHIN = 5.0
-"""Seconds that the process has to end once it is told to."""
+"""Seconds that the process has to end once it is told to, or killed."""
+CAUSE_WITHIN = 0.1
+"""Seconds after which the death of a process is told though it is not gone yet, and nobody knows what it died of."""
+MOST_LEFT = 3
+"""Processes that were killed, and are there still: a driver may keep one for as long as its device hangs."""
+LOOK_AFTER = 0.005
+"""Seconds between two looks at whether it is gone."""
 PAUSES = (0.0, 0.3, 0.6, 1.2, 2.5, 5.0)
 """Seconds before it is started for the next time, where it did not last for ``LASTING`` s; the last stays."""
 LASTING = 30.0
-
-
 MOST_SPARE = 64 * 1024 * 1024
 """Bytes of the file of a batch that is kept for the next one."""
+
+_log = logging.getLogger(__name__)
 
 
 class LoadFailed(LoadingError):
@@ -47,13 +54,18 @@ class Computed(Protocol):
     pidfd: int | None
 
     def kill(self) -> None: ...
-    def wait(self, until: float) -> None: ...
+    def has_ended(self) -> bool: ...
     def close(self) -> None: ...
     def cause_of_death(self) -> str: ...
 
 
 class Link:
-    """Asks a computer, which ``begin`` starts; where it has died, the next question starts another."""
+    """Asks a computer, which ``begin`` starts; where it has died, the next question starts another.
+
+    One that was killed, or whose socket has ended, may be there for a while, with all that it holds: the memory of a GPU is freed
+    by its driver. The loop goes on meanwhile. Its death is told as soon as it is gone, after ``CAUSE_WITHIN`` at the latest, and
+    the next is started when it is gone, after ``END_WITHIN`` at the latest; not while ``MOST_LEFT`` are left from before.
+    """
 
     def __init__(self, begin: Callable[[], Computed]) -> None:
         self._begin = begin
@@ -65,6 +77,8 @@ class Link:
         self._deaths = 0
         self._begun = 0.0
         self._starting = asyncio.Lock()
+        self._burial: asyncio.Task[None] | None = None
+        self._left: list[Computed] = []  # that were killed, and perhaps are not gone
 
     def make(self, key: int) -> str:
         """Before a loop runs: make the model of this number, to be loaded later; its name. Raises ``LoadFailed``."""
@@ -86,6 +100,8 @@ class Link:
     async def load(self, key: int, executions: int) -> Loaded:
         """Load the model of this number; raises ``LoadFailed``."""
         async with self._starting:
+            await self._buried()
+            self._check_left()
             if self._computer is None and self._deaths:
                 await asyncio.sleep(PAUSES[min(self._deaths, len(PAUSES)) - 1])
             self._listen()
@@ -99,7 +115,8 @@ class Link:
             self._loaded.pop(number, None)
             loaded.close()
             raise
-        if loaded.lost:  # in the round of the loop in which it said that it has loaded it
+        if number not in self._loaded:  # it died in the round of the loop in which it said that it has loaded it
+            await self._buried()
             raise _died(loaded.lost)
         return loaded
 
@@ -115,23 +132,29 @@ class Link:
         await self._ask(next(self._numbers), ("unload", loaded.number))
 
     async def end(self) -> None:
-        """Tell it to end, and wait for that; then nothing of it is left."""
+        """Tell it to end, and wait for that; then nothing of it is left, unless it cannot even be killed."""
         for loaded in self._loaded.values():
             loaded.on_lost = _nobody_asks
         if self._computer is not None and self._control is not None:
             self._control.send(*_question(next(self._numbers), ("end",)))
             until = time.monotonic() + END_WITHIN
             while self._computer is not None and time.monotonic() < until:
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(LOOK_AFTER)
+            self._end_of_computer()
+        await self._buried()
         self.close()
 
     def close(self) -> None:
-        """End it at once."""
+        """End it at once, and wait for that; for when the loop has nothing else to do any more."""
         for loaded in self._loaded.values():
             loaded.on_lost = _nobody_asks
         if self._computer is not None:
             self._computer.kill()
-            self._bury(self._computer)
+            death = self._let_go(self._computer)
+            until = time.monotonic() + END_WITHIN
+            while not death.computer.has_ended() and time.monotonic() < until:
+                time.sleep(LOOK_AFTER)
+            death.tell()
 
     # -- its life
 
@@ -156,9 +179,15 @@ class Link:
         for loaded in self._loaded.values():
             loaded.hear_rest()
         computer.kill()  # where only its socket has ended, it has nothing to say any more
-        self._bury(computer)
+        death = self._let_go(computer)
+        if computer.has_ended():
+            death.tell()
+        else:
+            self._left.append(computer)
+            self._burial = asyncio.get_running_loop().create_task(_bury(death))
 
-    def _bury(self, computer: Computed) -> None:
+    def _let_go(self, computer: Computed) -> _Death:
+        """Nothing is asked of it, nor heard, any more."""
         self._computer = None
         if self._control is not None:
             if computer.pidfd is not None:
@@ -166,17 +195,23 @@ class Link:
             self._control.close()
             self._control = None
         computer.close()
-        computer.wait(time.monotonic() + END_WITHIN)
-        cause = computer.cause_of_death()
-        asked, self._asked = self._asked, {}
-        for future in asked.values():
-            if not future.done():
-                future.set_exception(_died(cause))
-        loaded, self._loaded = self._loaded, {}
-        for one in loaded.values():
+        death = _Death(computer, list(self._asked.values()), list(self._loaded.values()))
+        self._asked, self._loaded = {}, {}
+        for one in death.loaded:
             one.close()
-            one.lost = cause
-            one.on_lost(cause)
+        return death
+
+    async def _buried(self) -> None:
+        """Return when the last one is gone, or is left behind."""
+        if self._burial is not None:
+            await asyncio.wait([self._burial])
+
+    def _check_left(self) -> None:
+        """Raise ``LoadFailed`` where no other can be started beside those that are not gone."""
+        self._left = [computer for computer in self._left if not computer.has_ended()]
+        if self._computer is None and len(self._left) >= MOST_LEFT:
+            said = f"{len(self._left)} processes that computed were killed and are still there"
+            raise LoadFailed(said, said, "")
 
     # -- questions
 
@@ -205,6 +240,43 @@ class Link:
             future.set_result(_answer(failed, payload))
         except LoadFailed as error:
             future.set_exception(error)
+
+
+class _Death(NamedTuple):
+    """A computer that is asked no more, and who is to be told of it."""
+
+    computer: Computed
+    asked: list[asyncio.Future[Any]]
+    loaded: list[Loaded]
+
+    def tell(self) -> None:
+        """Tell what it died of, as far as that is known."""
+        ended = self.computer.has_ended()
+        cause = self.computer.cause_of_death() if ended else "it was killed, and has not ended yet"
+        for future in self.asked:
+            if not future.done():
+                future.set_exception(_died(cause))
+        for one in self.loaded:
+            one.lost = cause
+            one.on_lost(cause)
+
+
+async def _bury(death: _Death) -> None:
+    """Tell of a death, and wait until nothing is left, or for ``END_WITHIN``."""
+    began = time.monotonic()
+    await _gone(death.computer, began + CAUSE_WITHIN)
+    death.tell()
+    if not await _gone(death.computer, began + END_WITHIN):
+        _log.error("the process that computed was killed and has not ended within %g s; it is left behind", END_WITHIN)
+
+
+async def _gone(computer: Computed, until: float) -> bool:
+    """Whether it has ended by then (s, monotonic)."""
+    while not computer.has_ended():
+        if time.monotonic() >= until:
+            return False
+        await asyncio.sleep(LOOK_AFTER)
+    return True
 
 
 class Loaded:

@@ -11,6 +11,7 @@ from sluice.optimizer.control.controlled_fleet import ControlledFleet
 from sluice.optimizer.control.controller import ControlSettings, FleetController, Instructions, Queue
 from sluice.optimizer.control.demand import DemandForecast, ForecastSettings
 from sluice.optimizer.control.headroom import HEADROOMS, VIOLATIONS, HeadroomChoice, Planner
+from sluice.optimizer.control.overhead import OverheadWatch
 from sluice.optimizer.control.rehearsal import Rehearsal
 from sluice.optimizer.control.rollout import Rollout
 
@@ -27,6 +28,7 @@ __all__ = [
     "HeadroomChoice",
     "Instructions",
     "Operation",
+    "OverheadWatch",
     "Planner",
     "Queue",
     "Rehearsal",

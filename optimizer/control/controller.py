@@ -4,6 +4,7 @@
     decide    slow: the plan that is best for what was seen; changes nothing, so that it can be worked out beside the loop
     adopt     that plan comes into force, and is rolled out
     loaded    a device has loaded what it was told to
+    follow    how long batches take is another thing than was known: other tables, and a plan is asked for
     died      a device is gone: its part goes to the others of its family at once, and a plan is asked for
     joined    a device is there, and hosts this or nothing
     wake      the time ``wake_at`` has come
@@ -182,6 +183,12 @@ class FleetController:
         forecast = self._forecast
         return problem.with_demand(np.where(self._bursts, forecast.followed, forecast.rate))
 
+    def follow(self, now: float, fleet: ControlledFleet) -> Instructions:
+        """Of the same devices and variants something else is known: these tables hold from now on, and a plan is asked for."""
+        self._fleet = fleet
+        self._tables.clear()
+        return self._instructions(now, self._chosen is not None and self._answered and self._ask(now))
+
     def see(self, now: float, counts: Array) -> Instructions:
         """Requests of each family in each of ``n_parts`` equal parts of the time since the last look, (n_parts, n_families).
 
@@ -236,7 +243,7 @@ class FleetController:
 
     def _due(self, now: float) -> bool:
         """Whether a plan is asked for: none is being made, or it was lost, and devices are not on their way."""
-        late = now >= self._asked_at + self.settings.period
+        late = now >= self._asked_at + self.settings.period - self.settings.look / 2  # at the look that is next to it
         if self._chosen is None or not (self._answered and self._rollout.settled):
             return late and self._ask(now)
         carried = np.maximum(
@@ -255,7 +262,8 @@ class FleetController:
     def _queues(self) -> list[Queue]:
         """Those that devices serve, with the shares of those that receive."""
         rollout = self._rollout
-        receiving = rollout.counts(rollout.receives)
+        asked = rollout.asked(self._fleet.problem.family)
+        receiving = rollout.counts(asked)
         flows = self._flows(receiving)
         served = np.bincount(self._fleet.problem.family, flows.sum(axis=0), self._fleet.problem.n_families)
         devices: dict[tuple[int, int, int], list[int]] = {}
@@ -267,7 +275,7 @@ class FleetController:
         for (d, m, _), serving in devices.items():
             whole = served[self._fleet.problem.family[m]]
             part = flows[d, m] / receiving[d, m] / whole if receiving[d, m] and whole else 0.0
-            share = part * sum(rollout.receives[device] != IDLE for device in serving)
+            share = part * sum(asked[device] != IDLE for device in serving)
             queues.append(Queue(d, m, tuple(serving), float(share), self._table(d, m, len(serving))))
         return queues
 

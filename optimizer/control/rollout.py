@@ -10,6 +10,10 @@ With a queue of its own a device that drains runs dry; where like devices share 
 until the drain is over. So that those that stay can carry the family, as many go at a time as leave every family the rate that it
 is asked for; where none could go so, and none is away, those that are missed the least go, a sixth of all that have to. A device
 that loads is not disturbed. No clock is read here and nobody is told anything: every call is given the time.
+
+The only device of a family that is to load another variant of it would leave the family to nobody for as long as it loads. So
+another that can be spared loads that variant in its place, and it takes the other's once that serves (``_stand_in``). Where none
+can be, and where a plan leaves a family nothing, requests go to it until it unloads: they have nowhere else to go.
 """
 
 from __future__ import annotations
@@ -53,6 +57,13 @@ class Rollout:
     def receives(self) -> Counts:
         """The variant on whose shares each device counts, (n_devices,); ``IDLE`` for none."""
         return np.where(self._dry_at < np.inf, IDLE, self.hosts)
+
+    def asked(self, family: Counts) -> Counts:
+        """As ``receives``; of a family (by variant) all of whose devices drain, what these host until they unload."""
+        receives = self.receives
+        served = np.unique(family[receives[receives != IDLE]])
+        alone = (self.hosts != IDLE) & ~np.isin(family[self.hosts], served)
+        return np.where(alone, self.hosts, receives)
 
     @property
     def committed(self) -> Counts:
@@ -120,11 +131,13 @@ class Rollout:
     def _let_go(self, now: float, problem: FleetProblem, demand: Array) -> None:
         """Of the devices that are to load another variant those that can be spared begin to drain."""
         receives = self.receives
-        moving = np.flatnonzero((receives != IDLE) & (receives != self._target))
-        if not len(moving):
+        if not ((receives != IDLE) & (receives != self._target)).any():
             return
         reach = np.bincount(problem.family, (problem.throughput * self.counts(receives)).sum(axis=0), problem.n_families)
         spare = reach - demand
+        for device in np.flatnonzero((receives != IDLE) & (receives != self._target)):
+            self._stand_in(int(device), problem, spare)
+        moving = np.flatnonzero((receives != IDLE) & (receives != self._target))
         families, rates = problem.family[receives[moving]], problem.throughput[self.device_types[moving], receives[moving]]
         going = []
         for device, family, rate in zip(moving, families, rates, strict=True):
@@ -134,9 +147,28 @@ class Rollout:
         away = (self._loads != IDLE).any() or (self._dry_at < np.inf).any()
         if not going and not away:
             missed = np.minimum(rates, rates - spare[families])
-            going = moving[np.argsort(missed, kind="stable")[: ceil(len(moving) / max(1, MOST_WAVES - self._wave))]].tolist()
+            alone = np.bincount(problem.family[receives[receives != IDLE]], minlength=problem.n_families)[families] == 1
+            order = np.lexsort((missed, alone))
+            going = moving[order[: ceil(len(moving) / max(1, MOST_WAVES - self._wave))]].tolist()
             self._wave += 1
         self._dry_at[going] = now + self._drain
+
+    def _stand_in(self, device: int, problem: FleetProblem, spare: Array) -> None:
+        """Where this is all that its family has, and is to have, it changes targets with one of another family that can go first.
+
+        That is one that has to move anyway, or else one that leaves its family the rate that it is asked for.
+        """
+        receives, target = self.receives, self._target
+        own = problem.family == problem.family[receives[device]]
+        has, gets = (receives != IDLE) & own[receives], (target != IDLE) & own[target]
+        if has.sum() > 1 or gets.sum() > 1 or not gets[device]:
+            return
+        like = np.flatnonzero((receives != IDLE) & ~own[receives] & (self.device_types == self.device_types[device]))
+        left = (spare[problem.family] - problem.throughput[self.device_types[device]])[receives[like]]
+        able = [(target[other] == receives[other], -rate, other) for other, rate in zip(like.tolist(), left, strict=True)]
+        stays, beyond, other = min(able, default=(True, np.inf, IDLE))
+        if not stays or beyond <= 0:
+            target[device], target[other] = target[other], target[device]
 
 
 def _moved(hosts: Counts, device_types: Counts, there: NDArray[np.bool_], counts: Counts) -> Counts:

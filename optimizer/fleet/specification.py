@@ -138,6 +138,13 @@ class Fleet:
         """The same fleet from another placement that runs."""
         return replace(self, running=running)
 
+    def behind(self, overhead: float | Mapping[str, float]) -> Fleet:
+        """The same fleet, where every batch takes so many seconds more than its profile says; told for all, or by family."""
+        family_of = {variant.name: family.name for family in self.families for variant in family.variants}
+        seconds = overhead if isinstance(overhead, Mapping) else dict.fromkeys(self.family_names, overhead)
+        profiles = {key: profile.behind(seconds.get(family_of[key[1]], 0.0)) for key, profile in self.profiles.items()}
+        return replace(self, profiles=profiles)
+
     def capacity(self, device: int, variant: int, rule: Rule = "best", max_batch: float = math.inf) -> Capacity | None:
         """What a device of the type serves of the variant, both by their places."""
         kind, hosted = self.devices[device], self.variants[variant]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -81,6 +81,10 @@ class Profile:
             [point.batch_size for point in profile.points_at(memory_mb)] if profile.points else range(1, service.max_batch_size + 1)
         )
         return cls(service, tuple(b for b in sizes if b <= service.max_batch_size))
+
+    def behind(self, overhead: float) -> Profile:
+        """The same, every batch taking so many seconds more, none of them on the device."""
+        return replace(self, service=replace(self.service, overhead=self.service.overhead + overhead)) if overhead else self
 
     def promised(self, slo: Slo) -> Array:
         """Seconds from dispatch to answer that the SLO's percentile of batches of 1, 2, ... keeps, (max_batch_size,)."""

@@ -123,7 +123,7 @@ class TuningSettings:
     confidence : float
         One-sided, with which the promise is to be kept in the next window; two-sided, of the intervals of costs.
     horizon : float
-        Seconds over which a change must save more than it costs.
+        Seconds over which a change must save more than it costs, at the most: as long as the plan in force has served.
     premium : float
         Part of the cost that a plan which rests on no fit may cost more, and still be preferred.
     canary, canary_batches : float, int

@@ -6,9 +6,10 @@ reads a clock. What is kept is bounded: arrivals one by one by ``TuningSettings.
 the last batches of each setting.
 
 A plan is taken that surely keeps every promise in the next window, those who are late while its environments start included; of
-these the cheapest. It takes the place of the one in force where what it saves over the horizon, at the lower end of its interval,
-is more than the change costs. Where the one in force does not surely keep the promises, it goes to what does, whatever that costs.
-(docs/control.md)
+these the cheapest. It takes the place of the one in force where what it saves, at the lower end of its interval, is more than the
+change costs, in as long as that one has served: nobody knows for how long the next one will, and who changes when as much could
+have been saved loses no more by waiting than by the change. A ``window`` counts at the least and the ``horizon`` at the most. Where
+the one in force does not surely keep the promises, it goes to what does, whatever that costs. (docs/control.md)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf, isfinite
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace as replace_in_document
@@ -31,6 +33,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
+from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
@@ -53,7 +56,25 @@ MOST_KEPT = 12  # proposals that are rehearsed again and again
 LATENCIES_KEPT = 4096  # by which the bias is found
 LATEST = 64  # of them, that tell how many wait
 LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
+SAME_COST = 0.001  # of it, up to which plans cost the same: the one in force stays, or the one with the fewest late comes
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
+
+
+class _ProposedFor(NamedTuple):
+    """A rate (requests/s) and whether it was seen for a moment only, service times, and the way in them (s)."""
+
+    rate: float
+    brief: bool
+    profile: ServiceProfile
+    way: float
+
+
+class _Held(NamedTuple):
+    """A change that can wait: since when it does, when it is decided about again (s), and what for."""
+
+    since: float
+    until: float
+    trigger: Trigger
 
 
 class Tuner:
@@ -79,11 +100,13 @@ class Tuner:
         self._promise_back_off = BackOff(self.settings.pause, self.settings.period)
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
         self._plan: Plan | None = None
-        self._since = self._decided = self._changed = -inf
+        self._since = self._began = self._decided = self._changed = -inf  # ``_began``: with or without another tried beside it
+        self._held: _Held | None = None
+        self._awaited, self._lag = "", 0.0  # the digest that was decided last, and seconds from such a decision until it served
         self._compared, self._compared_over = False, 0.0  # plans, ever; and seconds of arrivals, the last time
         self._proposals: dict[str, Proposal] = {}
         self._given: Proposal | None = None  # what somebody else put in force, and can always be gone back to
-        self._proposed_for: tuple[float, ServiceProfile, float] | None = None  # rate, times, and the way in them
+        self._proposed_for: _ProposedFor | None = None
         self._packed_tables = b""  # of fixed servers, and their profile: who watches has no use for what solves them
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
@@ -106,14 +129,17 @@ class Tuner:
     def batches(self, batches: Sequence[MeasuredBatch]) -> None:
         """Batches ended, in this order."""
         self.live.see(batches)
+        own = [batch for batch in batches if self._plan is None or batch.digest in ("", self._plan.digest)]
+        came = [batch for batch in own if batch.first_came >= self._since]  # who waited before it came is no proof against a plan
         for promise in self._promises:
-            promise.see([batch for batch in batches if self._plan is None or batch.digest in ("", self._plan.digest)])
+            promise.see(came)
         if self._services is not None:
             self._services.see(batches)
-        self._way.see(batches)
+        self._way.see(came)
         for batch in batches:
             self._tried[batch.function] = self._tried.get(batch.function, 0) + 1
-            if self._plan is not None and batch.digest in ("", self._plan.digest) and not batch.cold:  # which rehearsals know of
+        for batch in own:
+            if self._plan is not None and not batch.cold:  # which rehearsals know of
                 self._latencies.extend((batch.ended_at, latency) for latency in batch.latencies)
         while len(self._tried) > len(self.setup.memory_sizes) + len(self.setup.offers):
             del self._tried[next(iter(self._tried))]
@@ -136,7 +162,14 @@ class Tuner:
             return
         if not plan.routes and plan.digest not in self._proposals:
             self._given = Proposal("as it was given", plan)
+        if plan.digest == self._awaited:
+            self._lag = max(since - self._decided, 0.0)
+        else:
+            self._held = None
+        before = None if self._plan is None else self._base.digest
         self._plan, self._since = plan, since
+        if self._base.digest != before:
+            self._began = since
         self._way.follow(plan)
         self._back_off.restart()
         self._promise_back_off.restart()
@@ -176,7 +209,7 @@ class Tuner:
             return Trigger("service", self._services.alarm.at, self._services.alarm.words)
         if self._way.longer:
             return Trigger("way", now, f"requests are {milliseconds(self._way.measured)} on their way through the buffer")
-        if len(self._plan.routes) and self._canary_told():
+        if len(self._plan.routes) and self._held is None and self._canary_told():
             return Trigger(
                 "canary", now, f"{self.settings.canary_batches} batches of {self._plan.routes[1].function} were measured"
             )
@@ -185,6 +218,8 @@ class Tuner:
             rate = self._rate.rate if kind == "rate" else None
             if test.alarm is not None and self._back_off.heeds(rate, now - self._decided):
                 return Trigger(kind, test.alarm.at, test.alarm.words)
+        if self._held is not None and now >= self._held.until:
+            return self._held.trigger
         if not self._compared:
             enough = len(self._recent) >= self.settings.fewest and self._recent.span >= self.settings.shortest
             enough = enough and self.live.known_or_measured
@@ -198,7 +233,8 @@ class Tuner:
         """Whether another plan is to come into force."""
         from sluice.optimizer.tuning.candidates import fitted  # 100 MB of fits and searches, which who watches does without
 
-        self._decided = now
+        self._decided, self._awaited = now, ""
+        held, self._held = self._held, None
         self._take_note(trigger)
         function, profile, times = self.function, self.profile, self._recent.times()
         if self._plan is None and (profile is None or len(times) < self.settings.fewest):
@@ -217,8 +253,11 @@ class Tuner:
         self._propose(profile, arrivals, rehearsal.rate)
         self._find_bias(rehearsal, times, 1.0 if trigger.kind == "promise" else 0.5)
         if trigger.kind == "promise":
-            rehearsal.begin_with(self._waiting(rehearsal.rate))
-        decision = self._choose(rehearsal, trigger)
+            rehearsal.begin_with(self._waiting(rehearsal))
+        decision = self._choose(rehearsal, trigger, held)
+        if decision.plan is not None and rehearsal.waiting:  # which may be more than those need who come afterwards
+            until = now + max(self.settings.least_between, self.settings.shortest)
+            self._held = _Held(now, until, Trigger("periodic", until, "the plan was chosen for who waited then, too"))
         if decision.plan is None and trigger.kind == "promise":
             self._promise_back_off.found_right(rehearsal.rate, True)
         if decision.plan is None and now >= self._changed + self.settings.least_between:
@@ -259,13 +298,17 @@ class Tuner:
         return np.concatenate([before[-1] - (before[-1] - before) * factor, times[len(before) :]])
 
     def _propose(self, profile: ServiceProfile, arrivals: ArrivalProcess, rate: float) -> None:
-        """Proposals, made anew where the rate or the service times are others than those that they were made for."""
+        """Proposals, made anew where the rate or the service times are others than those that they were made for.
+
+        Also where that rate was seen for a moment only, and this one for longer: of busy workers a few percent of it decide.
+        """
         if self.setup.servers is not None:
             self._keep(self._of_servers(self.setup.servers, profile, rate))
             return
         for_ = self._proposed_for
-        other = for_ is not None and (self._way.seconds != for_[2] or _differ(profile, for_[1]))
-        if for_ is not None and 1 / OTHER_RATE < rate / for_[0] < OTHER_RATE and not other:
+        other = for_ is not None and (self._way.seconds != for_.way or _differ(profile, for_.profile))
+        brief = self._rate.seconds < self.settings.shortest
+        if for_ is not None and 1 / OTHER_RATE < rate / for_.rate < OTHER_RATE and not other and (brief or not for_.brief):
             return
         if other:
             self._proposals.clear()
@@ -279,7 +322,7 @@ class Tuner:
         if made[0] is not None:
             found.append(made[0])
         self._keep(found)
-        self._proposed_for = rate, profile, self._way.seconds
+        self._proposed_for = _ProposedFor(rate, brief, profile, self._way.seconds)
 
     def _of_servers(self, servers: int, profile: ServiceProfile, rate: float) -> list[Proposal]:
         """Greedy, to the last moment, and the optimal tables; those of other rates stay, unless service times are others."""
@@ -313,7 +356,7 @@ class Tuner:
         times = times[times >= self._since]
         if self._plan is None or self._plan.routes or len(times) < self.settings.fewest:
             return
-        seen = np.array([latency for at, latency in self._latencies if at >= times[0]])
+        seen = np.array([latency for at, latency in self._latencies if at - latency >= times[0]])
         if len(seen) < self.settings.fewest:
             return
         quantile = self.setup.slos[0].quantile
@@ -327,13 +370,19 @@ class Tuner:
         self._bias = min(max((1 - weight) * self._bias + weight * beyond, 0.0), self.setup.slos[0].latency / 2)
         rehearsal.bias = self._bias
 
-    def _waiting(self, rate: float) -> int:
-        """About how many requests wait before servers that are too few for more than is promised: Little's law, of the latest."""
+    def _waiting(self, of: _Rehearsal) -> int:
+        """About how many requests will wait, before servers that are too few, for more than is promised when a plan comes.
+
+        By Little's law of the latest latencies, and what comes beyond what the servers carry until what is decided is in force.
+        """
         if self._plan is None or self._plan.routes or single_route(self._plan).policy.servers is None:
             return 0
         latest = [seconds for _, seconds in islice(reversed(self._latencies), LATEST)]
         late = float(np.median(latest)) - self.setup.slos[0].latency if latest else 0.0
-        return int(min(max(late, 0.0) * rate, self.settings.max_requests))
+        if late <= 0:
+            return 0
+        carried = _carried(deployment_of(single_route(self._plan), self.setup, of.profile))
+        return int(min(late * of.rate + max(of.rate - carried, 0.0) * self._lag, self.settings.max_requests))
 
     def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
         """The first plan, before there is anything to rehearse."""
@@ -351,7 +400,7 @@ class Tuner:
             now, trigger, (), None, "", "", 0.0, 0.0, 0, f"the plan stays: {why}", "", 0.0, self._bias, self._way.seconds
         )
 
-    def _choose(self, of: _Rehearsal, trigger: Trigger) -> Decision:
+    def _choose(self, of: _Rehearsal, trigger: Trigger, held: _Held | None) -> Decision:
         settings, slos, now = self.settings, self.setup.slos, of.now
         serving = None
         if self._plan is not None:
@@ -371,7 +420,12 @@ class Tuner:
         alarm = ""
         if kept:
             fixed = self.setup.servers is not None  # what costs the same then, whatever the table
-            best = min(kept, key=lambda one: (cost[id(one)], one.runs[0].burden.sum() if fixed else 0.0))
+            least = min(cost[id(one)] for one in kept)
+            alike = [one for one in kept if cost[id(one)] <= (1 + SAME_COST) * least]
+            if serving in alike and not fixed:
+                best = serving
+            else:
+                best = min(alike, key=lambda one: one.runs[0].burden.sum() if fixed else one.most_late)
         else:
             best = min(tried, key=lambda one: (*one.failing, cost[id(one)]))
             if all(run.cannot_keep(slos) for run in best.runs):
@@ -390,9 +444,9 @@ class Tuner:
         else:
             saving_each = best.runs[0].saving(serving.runs[0], settings.confidence)
             saving = saving_each.value * of.rate * 3600
-            plan, why = self._change(of, trigger, best, serving, saving_each, change, bool(kept))
+            plan, why = self._change(of, trigger, held, best, serving, saving_each, change, bool(kept))
         if plan is not None:
-            self._changed = now
+            self._changed, self._awaited = now, plan.digest
         return Decision(
             now,
             trigger,
@@ -420,7 +474,15 @@ class Tuner:
         return _plain(self._plan, self._plan.routes[0], self.setup)
 
     def _change(
-        self, of: _Rehearsal, trigger: Trigger, best: _Tried, serving: _Tried, saving: Estimate, change: float, kept: bool
+        self,
+        of: _Rehearsal,
+        trigger: Trigger,
+        held: _Held | None,
+        best: _Tried,
+        serving: _Tried,
+        saving: Estimate,
+        change: float,
+        kept: bool,
     ) -> tuple[Plan | None, str]:
         """The plan to come, if another is to, and why."""
         assert self._plan is not None
@@ -430,17 +492,17 @@ class Tuner:
             back = _plain(self._plan, self._plan.routes[0], self.setup) if trying and self._canary_told() else None
             return back, "what serves is the best" + (", and what was tried beside it is not" if back else "")
         broken = not serving.keeps(set(serving.functions))
-        over_horizon = of.rate * settings.horizon
+        horizon = min(settings.horizon, max(of.now - self._began, settings.window))
+        over_horizon = of.rate * horizon
         if broken and not kept and not best.fails_less(serving):
             return None, "the plan stays: nothing surely keeps the promise, and nothing has fewer late"
-        urgent = trigger.urgent or broken
-        if not urgent and of.now < self._changed + settings.least_between:
-            return None, f"the plan stays: the last change was less than {settings.least_between:g} s ago"
         same = self.setup.servers is not None and saving.value == change == 0
         relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
         if not broken and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
-            usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {settings.horizon:g} s"
+            usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {horizon:.4g} s"
             return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
+        if not trigger.urgent and not broken and (early := self._too_early(of.now, trigger, held)):
+            return None, f"the plan stays: {early}"
         why = (
             f"{best.proposal.name} keeps the promise, which {serving.proposal.name} does not surely"
             if broken
@@ -452,10 +514,27 @@ class Tuner:
             why = f"{best.proposal.name} has the fewest late; nothing surely keeps the promise"
         unmeasured = [name for name in best.functions if name not in serving.functions and self._unmeasured(name)]
         if unmeasured and not broken:
-            if trying and self._plan.routes[1].functions == best.functions:
+            if trying and set(unmeasured) <= set(self._plan.routes[1].functions):
                 return None, f"the plan stays: {unmeasured[0]} is being tried"
             return _trying(self._base, best.proposal.plan, settings.canary), f"{why}; {unmeasured[0]} is tried with a share first"
         return best.plan(), why
+
+    def _too_early(self, now: float, trigger: Trigger, held: _Held | None) -> str:
+        """Why a change that only saves waits, or ``""``: it is decided about again when that is over, or after a period at most.
+
+        A rate that was seen for a moment may be a stall's, or that of what comes after it; who keeps the promise at it can wait.
+        """
+        settings, since = self.settings, now if held is None else held.since
+        waits = {
+            f"the last change was less than {settings.least_between:g} s ago": self._changed + settings.least_between,
+            f"requests have come at this rate for less than {settings.shortest:g} s": now - self._rate.seconds + settings.shortest,
+        }
+        why, until = max(waits.items(), key=lambda each: each[1])
+        until = min(until, since + settings.period)
+        if now >= until:
+            return ""
+        self._held = _Held(since, until, trigger)
+        return why
 
     def _unmeasured(self, name: str) -> bool:
         """Whether the function has a memory size at which fewer batches were measured than a canary has."""
@@ -471,12 +550,14 @@ class _Rehearsal:
         self.bias, self.times = tuner.bias, times
         self.rate = (len(times) - 1) / float(times[-1] - times[0])
         self.warm: set[str] = set()
+        self.waiting = 0
         ratio = tuner._recent.ratio_to_come(now, self.settings.memory)
         far = not 1 / self.settings.yesterday < ratio < self.settings.yesterday and ratio > 0
         self.all_times = [times, times[0] + (times - times[0]) / ratio] if far else [times]
 
     def begin_with(self, waiting: int) -> None:
         """So many requests wait at the beginning: a plan that carries what comes and no more would be late for long."""
+        self.waiting = waiting
         self.all_times = [np.concatenate([np.full(waiting, times[0]), times]) for times in self.all_times]
 
     def tried(self, proposal: Proposal) -> _Tried | None:
@@ -529,6 +610,12 @@ class _Tried:
         late = max(run.late[k].value - slo.error_budget for k, slo in slos for run in self.runs)
         return late, self.runs[0].percentile.value
 
+    @property
+    def most_late(self) -> float:
+        """What is late in the next window at the most, of what each promise allows."""
+        slos = enumerate(self.of.setup.slos)
+        return max(run.next_late[k] / slo.error_budget for k, slo in slos for run in self.runs)
+
     def fails_less(self, other: _Tried) -> bool:
         """Whether another plan, which keeps no promise either, is worse by more than chance, or as late and slower."""
         (late, seconds), (their_late, their_seconds) = self.failing, other.failing
@@ -574,6 +661,12 @@ class _Tried:
         return replace_in_document(self.proposal.plan, predicted=prediction)
 
 
+def _carried(deployment: Deployment) -> float:
+    """Requests/s that its own servers answer at the most."""
+    seconds = deployment.service.up_to(deployment.schedule.max_batch_size).mean_response
+    return float((deployment.schedule.tables[0].servers or 0) * (np.arange(1, len(seconds) + 1) / seconds).max())
+
+
 def _plain(plan: Plan, route: Route, setup: TuningSetup) -> Plan:
     """One route of a plan, alone."""
     return replace_in_document(
@@ -589,12 +682,17 @@ def _plain(plan: Plan, route: Route, setup: TuningSetup) -> Plan:
 
 
 def _trying(base: Plan, other: Plan, share: float) -> Plan:
-    """A plan that serves as ``base`` does, and a share of the requests as ``other`` does."""
+    """A plan that serves as ``base`` does, and a share of the requests as ``other`` does.
+
+    Of workers with a function beside them the function is tried alone: another queue before the same workers would take them to be
+    there for it, and leave the function nothing to do.
+    """
     own, its = base.all_routes[0], other.all_routes[0]
-    routes = [
-        Route(SERVING, own.function, own.policy, 1 - share, beside=own.beside),
-        Route(CANARY, its.function, its.policy, share, beside=its.beside),
-    ]
+    tried = Route(CANARY, its.function, its.policy, share, beside=its.beside)
+    if its.policy.servers is not None:
+        first, *others = its.beside
+        tried = Route(CANARY, first.function, first.policy, share, beside=others)
+    routes = [Route(SERVING, own.function, own.policy, 1 - share, beside=own.beside), tried]
     return replace_in_document(base, function="", policy=None, beside=[], routes=routes, memory_mb=None, digest="", predicted=None)
 
 

@@ -55,3 +55,8 @@ class MeasuredBatch(NamedTuple):
     cold: bool
     failed: int
     latencies: tuple[float, ...]
+
+    @property
+    def first_came(self) -> float:
+        """When the first of those arrived whose latency is told, by the clock of ``ended_at``; where none is, when it was sent."""
+        return self.ended_at - max(self.latencies, default=self.seconds)

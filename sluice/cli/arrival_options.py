@@ -57,7 +57,7 @@ def _seconds(context: click.Context, option: click.Parameter, told: float | None
     return told
 
 
-_way_option = click.option(
+way_option = click.option(
     "--buffer-overhead",
     type=WAIT,
     callback=_seconds,
@@ -65,11 +65,22 @@ _way_option = click.option(
 )
 
 
+fleet_way_option = click.option(
+    "--buffer-overhead",
+    type=WAIT,
+    callback=_seconds,
+    default=0.0,
+    show_default=True,
+    help="What a batch takes through buffer and network beyond what its profile says.",
+)
+"""``--buffer-overhead`` of a fleet, whose profiles may be laws or tables; the command gets ``buffer_overhead: float``."""
+
+
 def profile_option(command: Command) -> Command:
     """``--profile``, and what the buffer before it takes; the command gets ``profile: ServiceProfile``."""
 
     @click.option("--profile", required=True, metavar="FILE", help="Service profile, as `sluice profile --out` writes it.")
-    @_way_option
+    @way_option
     @wraps(command)
     def with_profile(*, profile: str, buffer_overhead: float | None, **others: Any) -> Any:
         return command(profile=behind_buffer(read_profile(profile), buffer_overhead), **others)
@@ -88,7 +99,7 @@ def profiles_option(command: Command) -> Command:
         help="Service profile, as `sluice profile --out` writes it; repeated, those of a plan's functions, by their names"
         "  [required]",
     )
-    @_way_option
+    @way_option
     @wraps(command)
     def with_profiles(*, paths: tuple[str, ...], buffer_overhead: float | None, **others: Any) -> Any:
         if not paths:

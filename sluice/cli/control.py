@@ -18,7 +18,7 @@ from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput, require
 from sluice.buffer_service.plans import source_at
 from sluice.buffer_service.redis_plans import RedisPlans
-from sluice.cli.arrival_options import behind_buffer, read_profile
+from sluice.cli.arrival_options import behind_buffer, read_profile, way_option
 from sluice.cli.cost_options import price_options
 from sluice.cli.file_kinds import JOURNAL, written_option
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
@@ -67,6 +67,7 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 @price_options
 @click.option("--period", type=DURATION, help="Between decisions when nothing happens  [default: 300; of a fleet 10]")
 @click.option("--load-time", type=DURATION, default=5.0, show_default=True, help="What loading a variant takes.")
+@way_option
 @click.option("--lease", type=DURATION, default=LEASE, show_default=True, help="After which another controller leads.")
 @written_option("--journal", "journal_path", kinds=(JOURNAL,), help="Write what is decided here, a line of JSON each.")
 @click.option("--explain", metavar="FILE", help="Read such a file back as sentences, and do nothing else.")
@@ -84,6 +85,7 @@ def command(
     billing: Billing,
     period: float | None,
     load_time: float,
+    buffer_overhead: float | None,
     lease: float,
     journal_path: str | None,
     explain: str | None,
@@ -117,7 +119,7 @@ def command(
         from sluice.optimizer.fleet import read_fleet, solve_fleet
 
         require(not profile_paths, "--profile", list(profile_paths), "none beside --fleet, whose file names its profiles")
-        fleet = read_fleet(fleet_path)
+        fleet = read_fleet(fleet_path).behind(buffer_overhead or 0.0)
         of_fleet = ControlSettings(
             look=FLEET_LOOK, period=10.0 if period is None else period, load_time=load_time, decision_time=None
         )
@@ -129,7 +131,7 @@ def command(
         interpret()  # what watches; what is decided is decided in another process
         gc.freeze()  # what was imported stays
         settings = TuningSettings() if period is None else TuningSettings(period=period)
-        profiles = by_model((path, behind_buffer(read_profile(path))) for path in _files(profile_paths))
+        profiles = by_model((path, behind_buffer(read_profile(path), buffer_overhead)) for path in _files(profile_paths))
         setups = ModelSetups(profiles, slos, function, memory_sizes, billing, max_batch_size, settings, servers)
 
         def work() -> Awaitable[None]:

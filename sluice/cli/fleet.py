@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from sluice.batching.documents import ArrivalDocument, write
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli import output
+from sluice.cli.arrival_options import fleet_way_option
 from sluice.cli.document_files import read_document
 from sluice.cli.file_kinds import FLEET, PLAN, require_replaceable, written_option
 from sluice.cli.values import DURATION
@@ -62,6 +63,7 @@ CHOSEN = "auto"
     metavar="FAMILY=FILE",
     help="How a family's requests come, as `sluice fit` wrote it; by default Poisson. May be repeated.",
 )
+@fleet_way_option
 @click.option(
     "--batch-rule",
     type=click.Choice(RULES),
@@ -88,6 +90,7 @@ def command(
     headroom_text: str,
     violations: float | None,
     arrival_texts: tuple[str, ...],
+    buffer_overhead: float,
     batch_rule: Rule,
     batching: str,
     time_limit: float,
@@ -102,7 +105,7 @@ def command(
     what becomes of the requests, found by simulating the queues of the plan. Exits with 1 if not all the demand can be served
     within the SLOs; the answer is then the best there is, and says what is missing.
     """
-    fleet = read_fleet(fleet_path)
+    fleet = read_fleet(fleet_path).behind(buffer_overhead)
     if demand_texts:
         fleet = fleet.with_demand(_demand(demand_texts, fleet))
     if running is not None:

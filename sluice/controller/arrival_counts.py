@@ -1,7 +1,8 @@
 """How many requests of each model came since the last look, from the numbers that the record of arrivals gives its entries.
 
 The id of the newest entry of a record is the number of arrivals recorded so far (``buffer_service/arrival_stream.py``): one command
-a record says how many came, however many they were.
+a record says how many came, however many they were. Those that a buffer refused, as too many waited, are in no record, and are
+counted beside it: who plans by what was accepted alone sees the less of a burst the more of it there is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.arrival_stream import routes_key, stream_key
+from sluice.buffer_service.arrival_stream import refused_key, routes_key, stream_key
 from sluice.buffer_service.redis_servers import Servers
 from sluice.buffer_service.settings import NAMESPACE
 
@@ -28,7 +29,7 @@ class ArrivalCounts:
         self._servers = Servers(url)
         self._models = list(models)
         self._namespace = namespace
-        self._recorded: dict[str, int] = {}  # by key
+        self._recorded: dict[tuple[str, str], int] = {}  # by model and route
         self._routes: dict[str, list[str]] = {}
         self._looks = 0
 
@@ -42,28 +43,29 @@ class ArrivalCounts:
         """
         if self._looks % LOOKS == 0:
             for model in self._models:
-                [found] = await self._call(routes_key(model, self._namespace), "SMEMBERS")
+                routes = routes_key(model, self._namespace)
+                [found] = await self._call(routes, ("SMEMBERS", routes))
                 self._routes[model] = sorted(route.decode() for route in found)
         newest = {
-            (model, key): await self._newest(key)
-            for model in self._models
-            for key in [stream_key(model, self._namespace, route) for route in ["", *self._routes[model]]]
+            (model, route): await self._newest(model, route) for model in self._models for route in ["", *self._routes[model]]
         }
         first, self._looks = not self._recorded, self._looks + 1
         came = dict.fromkeys(self._models, 0)
-        for (model, key), recorded in newest.items():
-            before = self._recorded.get(key, recorded if first else 0)
+        for (model, route), recorded in newest.items():
+            before = self._recorded.get((model, route), recorded if first else 0)
             came[model] += recorded - before if recorded >= before else recorded
-            self._recorded[key] = recorded
+            self._recorded[model, route] = recorded
         return list(came.values())
 
-    async def _newest(self, key: str) -> int:
-        [entries] = await self._call(key, "XREVRANGE", "+", "-", "COUNT", 1)
-        return int(entries[0][0].partition(b"-")[0]) if entries else 0
+    async def _newest(self, model: str, route: str) -> int:
+        """How many came so far, those that were refused among them."""
+        recorded, refused = stream_key(model, self._namespace, route), refused_key(model, self._namespace, route)
+        entries, more = await self._call(recorded, ("XREVRANGE", recorded, "+", "-", "COUNT", 1), ("GET", refused))
+        return (int(entries[0][0].partition(b"-")[0]) if entries else 0) + (int(more) if more and more.isdigit() else 0)
 
-    async def _call(self, key: str, command: str, *arguments: object) -> list[Any]:
+    async def _call(self, key: str, *commands: tuple[object, ...]) -> list[Any]:
         try:
-            return await self._servers.call(key_slot(key.encode()), (command, key, *arguments))
+            return await self._servers.call(key_slot(key.encode()), *commands)
         except ResponseError as error:
             raise StoreUnavailable(f"Redis refused: {error}") from error
 

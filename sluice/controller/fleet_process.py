@@ -3,6 +3,7 @@
     ten times a second       how many requests came, or less often where the SLOs are long
     twice a second           the fleet is told of them (``ControlSettings.look``)
     every ``LOOK`` s         the registry is read
+    every ``MEASURE`` s      what batches took is compared with their profiles; what they take beyond is planned with
     when a plan is asked for it is worked out in a thread; what comes meanwhile waits for nobody
     when there are orders    plans are written; ``SETTLE`` s later, when every buffer has them, workers unload and load
 
@@ -22,18 +23,21 @@ from msgspec.structs import replace
 
 from sluice.batching.documents import Plan
 from sluice.batching.errors import FunctionFailed, SluiceError
+from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.invokers.http_client import ClientError, HttpClient
 from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.stream_reader import RecordReader
 from sluice.controller.arrival_counts import ArrivalCounts
 from sluice.controller.journal import Journal
 from sluice.controller.live_fleet import LOAD_WITHIN, LiveFleet, Load, Orders
 from sluice.controller.worker_registry import WorkerRegistry
 from sluice.http.room import Room
-from sluice.optimizer.control import ControlledFleet, ControlSettings, FleetController
+from sluice.optimizer.control import ControlledFleet, ControlSettings, FleetController, OverheadWatch
 from sluice.optimizer.control.headroom import Planner
 from sluice.optimizer.fleet.specification import Fleet
 
 LOOK = 0.25
+MEASURE = 1.0
 SETTLE = 0.3
 MOST_PARTS = 10  # of a second
 ANSWER_LIMIT = 1024 * 1024  # bytes that a worker says of loading
@@ -72,6 +76,8 @@ class FleetProcess:
         self._controller = FleetController(ControlledFleet.of(fleet), planner, settings)
         self._fleet = fleet
         self._registry = WorkerRegistry(url, namespace)
+        self._overhead = OverheadWatch(fleet)
+        self._batches = {name: RecordReader(url, name, namespace) for name in fleet.family_names}
         self._arrivals = ArrivalCounts(url, list(fleet.family_names), namespace)
         self._plans, self._name = plans, name
         self._journal = journal
@@ -87,12 +93,14 @@ class FleetProcess:
         self._live = LiveFleet(self._fleet, self._controller, self._clock())
         self._http = HttpClient(LOAD_WITHIN)
         try:
-            await asyncio.gather(self._count(), self._look())
+            await asyncio.gather(self._count(), self._look(), self._measure())
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await asyncio.gather(self._registry.close(), self._arrivals.close(), self._http.close())
+            for reader in self._batches.values():
+                reader.close()
 
     # -- what is seen
 
@@ -138,6 +146,19 @@ class FleetProcess:
             await asyncio.sleep(min(LOOK, max(0.0, self._live.wake_at - self._clock())))
             if self._live.wake_at <= self._clock():
                 self._do(self._live.wake(self._clock()))
+
+    async def _measure(self) -> None:
+        while True:
+            try:
+                for family, reader in self._batches.items():
+                    found = await asyncio.to_thread(_batches_of, reader)
+                    self._overhead.see(family, found)
+            except SluiceError as error:
+                self._note_trouble(error)
+            else:
+                if self._overhead.settle():
+                    self._do(self._live.beyond(self._clock(), self._overhead.seconds))
+            await asyncio.sleep(MEASURE)
 
     def _note_trouble(self, error: SluiceError) -> None:
         if str(error) != self._trouble:
@@ -210,3 +231,9 @@ class FleetProcess:
         if answer.status != 200:
             text = answer.body[:1000].decode(errors="replace")
             raise ClientError(f"{action} of {variant} was answered {answer.status}: {text}")
+
+
+def _batches_of(reader: RecordReader) -> Sequence[MeasuredBatch]:
+    """Those that ended since the last look."""
+    reader.look_for_routes()
+    return reader.batches().batches

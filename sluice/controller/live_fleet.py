@@ -3,6 +3,7 @@
     seen         how many requests of each family came since the last look
     registered   who is there, alive, and has what loaded
     planned      the plan that was asked for
+    beyond       what batches take beyond their profiles
     load_failed  a worker did not load what it was ordered to
     wake         the time ``wake_at`` has come
 
@@ -24,7 +25,7 @@ from sluice.batching.documents import Plan, PolicyDocument, Route
 from sluice.batching.policy import Policy
 from sluice.controller.worker_registry import Registered
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.control import FleetController, Instructions, Queue
+from sluice.optimizer.control import ControlledFleet, FleetController, Instructions, Queue
 from sluice.optimizer.control.headroom import Choice
 from sluice.optimizer.control.rollout import IDLE
 from sluice.optimizer.fleet.specification import Fleet
@@ -123,6 +124,13 @@ class LiveFleet:
     def planned(self, now: float, choice: Choice) -> Orders:
         """The plan that was asked for."""
         return self._alone(now, self._controller.adopt(now, choice))
+
+    def beyond(self, now: float, seconds: Mapping[str, float]) -> Orders:
+        """What batches of each family take beyond their profiles, s, is another than was known."""
+        words = ", ".join(f"{1e3 * more:.0f} ms of {family}" for family, more in seconds.items())
+        told = _Told(said=[f"batches take longer than their profiles say: {words}"])
+        self._note(now, self._controller.follow(now, ControlledFleet.of(self._fleet.behind(seconds))), told)
+        return self._orders(told)
 
     def wake(self, now: float) -> Orders:
         """The time ``wake_at`` has come."""

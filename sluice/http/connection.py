@@ -131,6 +131,13 @@ class HttpConnection:
     rules. While ``blocked``, as when the client leaves an answer untaken, nothing is parsed.
     """
 
+    __slots__ = (  # a dictionary of more than 30 attributes takes longer to look in, and more memory
+        *("_asked_for_body", "_at", "_blocked", "_broken", "_chunked", "_complete", "_crowded", "_events", "_fields", "_fresh"),
+        *("_head", "_head_bytes", "_heard", "_held_bytes", "_kept", "_known", "_left", "_line", "_max_head", "_muted"),
+        *("_other_bytes", "_parser", "_patience", "_refusal", "_rest_bytes", "_since", "_tail", "_trailers", "_url"),
+        *("_waits", "alone", "stage"),
+    )
+
     def __init__(
         self,
         patience: Patience,
@@ -147,7 +154,7 @@ class HttpConnection:
         self._since = now  # when the stage began
         self._heard = now  # when a piece of a body came last
         self._fresh = True  # who connects has something to say
-        self._untouched = False  # nothing but requests with heads that are known, whole and alone, came last
+        self.alone = False  # what came last were requests with heads that are known, whole: nothing is held, and nothing waits
         self._kept = True  # after the answer that is due
         self._blocked = False
         self._waits = b""  # what was read and not parsed, from _at on
@@ -193,30 +200,30 @@ class HttpConnection:
     def receive(self, now: float, data: bytes) -> list[Event]:
         """Bytes have come: what they are, up to the end of the first request that has no answer yet."""
         if self._waits or self._blocked or self.stage is not IDLE:
-            self._untouched = False
+            self.alone = False
             if self.stage is ENDED or (self.stage is TURN and not self._kept):
                 return []  # nobody reads what follows
             self._heard = now
             self._waits = self._waits[self._at :] + data
             self._at = 0
             return self.go_on(now)
-        if (end := data.find(_HEAD_ENDS) + len(_HEAD_ENDS)) >= _SHORTEST and not self._tail:
+        if (end := data.find(_HEAD_ENDS) + _ENDS) >= _SHORTEST and not self._tail:
             start = data[:end]
             head = self._known.get(start)
             if head is None:
-                self._untouched = False
+                self.alone = False
                 return self._receive_head(now, start, data)
             if len(data) - end == head.length:
-                if self._untouched:  # since one such: what _begin sets is as it was
+                if self.alone:  # since one such: what _begin sets is as it was
                     self._head = head
                     self._since = self._heard = now
                 else:
                     self._begin(now, head)
                     self._left = 0
-                    self._untouched = True
+                    self.alone = True
                 self.stage = TURN
                 return [head, data[end:], END] if head.length else [head, END]
-        self._untouched = False
+        self.alone = False
         self._heard = now
         self._waits = data
         return self.go_on(now)
@@ -388,9 +395,9 @@ class HttpConnection:
         if self.stage is IDLE or self.stage is HEAD:
             seam = self._tail + waits[at : at + 3]  # the end of the head may lie across two reads
             if self._tail and (found := seam.find(_HEAD_ENDS)) >= 0:
-                return found + len(_HEAD_ENDS) - len(self._tail)
+                return found + _ENDS - len(self._tail)
             found = waits.find(_HEAD_ENDS, at)
-            return len(waits) - at if found < 0 else found + len(_HEAD_ENDS) - at
+            return len(waits) - at if found < 0 else found + _ENDS - at
         if self._left:
             return min(self._left, len(waits) - at)
         found = waits.find(b"\n", at)
@@ -525,6 +532,7 @@ def bare_refusal(status: HTTPStatus) -> bytes:
 
 
 _HEAD_ENDS = b"\r\n\r\n"
+_ENDS = len(_HEAD_ENDS)
 _SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
 _SECRET = (b"authorization", b"cookie", b"proxy-authorization", b"x-api-key")
 _OWN = (b"idempotency-key", b"traceparent", b"x-request-id")

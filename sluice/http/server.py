@@ -267,7 +267,7 @@ class Connection(asyncio.Protocol):
             elif self._request is not None:
                 self._request.end()
         http, held = self._http, self._held
-        size = http.held
+        size = 0 if http.alone else http.held
         if not size and not held.size and not self._paused:
             return  # as most are: what came was a request, whole and alone
         if http.ready:
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
             self.transport.writelines((head, body))
         if http.stage is ENDED:
             self._close(linger=was is BODY)
-        elif http.ready:
+        elif not http.alone and http.ready:
             self._go_on_soon()
 
     # -- ends

@@ -39,24 +39,28 @@ def page(rows: Sequence[Row]) -> str:
                 `sluice recommend` are asked for the cheapest size-or-timeout (for the promise, and for half of what it allows to
                 be late), tables that wait to the last moment, the plan for every load, and where workers are offered these, alone
                 and with the function beside them. The plan that it found in force stays among them. They are asked anew when the
-                rate has moved by a fifth, or a service time by 3 %.""",
+                rate has moved by a fifth, or a service time by 3 %, and once more when a new rate was seen for a minute.""",
                 """**It chooses by rehearsal.** Each proposal, and the plan in force, is run by the simulator over the arrivals
                 of the last half hour, 32 768 at most, with cold starts and with the service times that live batches measured;
                 while less was seen than environments are kept for, behind a first run over the same arrivals, in which they
                 start. A plan is fit to serve if the next five minutes surely keep the promise: a prediction interval on the
                 means of blocks, with 95 % confidence, to which those are added whom new environments would make late. If
                 yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well. Of the plans that
-                are fit the cheapest is taken, recent arrivals weighing more; one that rests on a fit must be 1 % cheaper.""",
-                """**It changes little.** Another plan comes where what it saves in an hour, at the lower end of its interval on
-                the same arrivals, is more than its cold environments cost, and no more than once a minute. A memory size of
-                which no
-                batch was measured gets 5 % of the requests until 32 were. A broken promise, or service times that
+                are fit the cheapest is taken, recent arrivals weighing more, and of those within a thousandth of it the one with
+                the fewest late, or what is in force; one that rests on a fit must be 1 % cheaper.""",
+                """**It changes little.** Another plan comes where what it saves, at the lower end of its interval on the same
+                arrivals, in as long as the plan in force has served, five minutes at the least and an hour at the most, is more
+                than its cold environments cost; no more than once a minute, and not before requests have
+                come at that rate for a minute, which a stall and what it held back do not: what waits for that is decided
+                about again when it is over, or after five minutes. A memory size of which no batch was measured gets 5 % of the
+                requests until 32 were, without the workers that it is to stand beside. A broken promise, or service times that
                 have changed, is acted on at once.""",
                 """**It corrects itself.** How long requests are on their way through the buffer is measured of live batches, and
                 planned with ([live control](live-control.md#models-that-plan-themselves)). Where the measured percentile surely
                 lies above the rehearsed one, half of the difference is added to every rehearsed latency, and of what is left half
-                again at the next decision. Where workers that are too few break the promise, about as many requests as wait
-                then stand before the arrivals that are rehearsed.""",
+                again at the next decision. Where workers that are too few break the promise, about as many requests as will wait
+                when another plan comes stand before the arrivals that are rehearsed; what is chosen for them is looked at again a
+                minute later. Who came before a plan did is no proof against it.""",
                 """**Without a profile** it begins with no batching at the largest memory size, and doubles the largest batch
                 whenever the last was measured, taking one twice as large to take at most twice as long. Other memory sizes are not
                 tried then. **With too few arrivals**, below 200 or in less than a minute, the plan stays; then plans are compared
@@ -116,8 +120,7 @@ def page(rows: Sequence[Row]) -> str:
             middle on. The others are traces of the [policy zoo](policy-zoo.md#what-is-compared): the hour of the LLM as fast as it
             was, the packets of the Ethernet a tenth as fast, and the map service.
             The tuner looked every {STEP:g} s; windows are of {WINDOW:g} s. Of the loads of days in a row the clairvoyant has
-            proposals for each half day. Those were run last; the others before an alarm told the rate since the change, and before
-            late batches in a row were one event.""",
+            proposals for each half day.""",
             """
             Counts: Numenta Anomaly Benchmark (<https://github.com/numenta/NAB>), `realAWSCloudwatch/elb_request_count_8c0756` and
             `realTweets/Twitter_volume_AMZN`, a day of each as they are, in

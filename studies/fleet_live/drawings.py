@@ -6,10 +6,10 @@ from matplotlib.figure import Figure
 
 from ..publishing import Figures, look
 from .computation import WINDOW
-from .results import LIVE, SIMULATED, SLOWER, Study
+from .results import LIVE, REPLAYED, SIMULATED, SLOWER, Study
 
 LOOK = look("fleet-live")
-STYLES = {LIVE: "k-", SIMULATED: "C0--", SLOWER: "C1:"}
+STYLES = {LIVE: "k-", REPLAYED: "C2-.", SIMULATED: "C0--", SLOWER: "C1:"}
 
 
 def draw(study: Study) -> Figures:
@@ -33,5 +33,5 @@ def draw(study: Study) -> Figures:
         ax.set_ylabel(words)
         ax.set_ylim(bottom=0 if words != "accuracy, %" else None)
     axes[-1].set_xlabel("s; 12 are an hour of the day")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return {"fleet-live.svg": figure}

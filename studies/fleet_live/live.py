@@ -52,10 +52,11 @@ class Answered(NamedTuple):
 
 
 class InForce(NamedTuple):
-    """From when on, s, so many workers host each variant that gets requests."""
+    """From when on, s, so many workers host each variant that gets requests, and these parts of its family's."""
 
     since: float
     hosts: dict[str, int]
+    shares: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Live:
     answered : sequence of Answered
         All of the day and after it, their times since the first of the day.
     placements : sequence of InForce
-    overhead : float
-        Seconds that a batch took longer than its profile says, in the mean, as the buffer saw it.
+    overhead, longest : float
+        Seconds that a batch took longer than its profile says, as the buffer saw it: in the mean, and 95 % of them at most.
     lag : float
         Seconds by which the latest percent of the requests were sent late: what the machine did to all of this.
     controller : float
@@ -87,6 +88,7 @@ class Live:
     answered: Sequence[Answered]
     placements: Sequence[InForce]
     overhead: float
+    longest: float
     lag: float
     controller: float
     killed: float
@@ -161,7 +163,7 @@ class _Run:
 
     async def whole(
         self, arrivals: Sequence[Array], calm: Sequence[Array], length: float
-    ) -> tuple[list[Answered], list[InForce], float, float, float, float, float, int]:
+    ) -> tuple[list[Answered], list[InForce], float, float, float, float, float, float, int]:
         plans = RedisPlans(self._redis_url)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as self._http:
             await self._served(plans)
@@ -177,7 +179,7 @@ class _Run:
             following.cancel()
         await plans.close()
         lag = float(np.quantile(self._lags, 0.99))
-        return self._answered, self._placements, self._overhead(), lag, used, killed, moved, workers
+        return self._answered, self._placements, *self._overhead(), lag, used, killed, moved, workers
 
     async def _served(self, plans: RedisPlans) -> None:
         """Until every worker gets requests."""
@@ -219,9 +221,11 @@ class _Run:
         """Which plans are in force, until it is cancelled."""
         while True:
             self._plans = await plans.plans()
-            hosts = {route.variant: len(route.function.split(",")) for plan in self._plans for route in plan.routes}
-            if not self._placements or self._placements[-1].hosts != hosts:
-                self._placements.append(InForce(time.monotonic() - self._began, hosts))
+            routes = [route for plan in self._plans for route in plan.routes]
+            hosts = {route.variant: len(route.function.split(",")) for route in routes}
+            shares = {route.variant: route.share for route in routes}
+            if not self._placements or self._placements[-1][1:] != (hosts, shares):
+                self._placements.append(InForce(time.monotonic() - self._began, hosts, shares))
             await asyncio.sleep(0.05)
 
     async def _kill(self, at: float) -> tuple[float, float, int]:
@@ -241,8 +245,8 @@ class _Run:
         """The addresses that get requests."""
         return {address for plan in plans for route in plan.routes for address in route.function.split(",")}
 
-    def _overhead(self) -> float:
-        """Seconds beyond the profile, in the mean over batches that served all."""
+    def _overhead(self) -> tuple[float, float]:
+        """Seconds beyond the profile, of batches that served all: in the mean, and 95 % of them at most."""
         described = fleet()
         beyond = []
         for family in described.families:
@@ -256,7 +260,7 @@ class _Run:
                     expected = described.profiles[device, variant].service.mean_response[batch.size - 1]
                     beyond += [] if batch.failed else [batch.seconds - float(expected)]
             reader.close()
-        return float(np.mean(beyond))
+        return float(np.mean(beyond)), float(np.quantile(beyond, 0.95))
 
 
 def _cpu(pid: int) -> float:

@@ -11,6 +11,7 @@ from ..rows import read_rows, write_rows
 
 WINDOWS, FACTS = DATA / "fleet-live.csv", DATA / "fleet-live-facts.json"
 LIVE, SIMULATED, SLOWER = "live", "simulated", "simulated, with what a batch takes beside its profile"
+REPLAYED = "the plans of the live run, simulated"
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,20 @@ class Window:
 class Facts:
     """What the page says beside: see ``live.Live``, and of the requests after the worker was killed how many failed.
 
-    ``hosts_changed`` is how often other variants were served, by run. ``failed`` are the requests without an answer of those,
-    ``near``, that came from one SLO before the kill to a second after its share had moved, ``failed_all`` of all ``requests``.
-    ``late_before`` and ``late_after`` are percent of the requests of the calm end before the kill, and of those, ``after``, from it
-    to the end.
+    ``starts`` is what of the requests was late, percent, simulated from moments that differ by parts of a look. ``hosts_changed``
+    is how often other variants were served, by run. ``failed`` are the requests without an answer of those, ``near``, that came
+    from one SLO before the kill to a second after its share had moved, ``failed_all`` of all ``requests``. ``late_before`` and
+    ``late_after`` are percent of the requests of the calm end before the kill, and of those, ``after``, from it to the end.
     """
 
     idle: float
     overhead: float
+    longest: float
     lag: float
     controller: float
     decisions: int
     decision_time: float
+    starts: list[float]
     hosts_changed: dict[str, int]
     killed: float
     moved: float

@@ -146,8 +146,8 @@ def reasons(found: Findings) -> dict[str, str]:
         "cold": f"""*Cold* ({count["cold"]}): more than half of what it costs beyond the winner are cold starts; in a
             smaller function each costs less.""",
         "family": f"""*Family* ({count["family"]}): what is cheaper is not among the tables and workers that are searched.
-            *Overflow* (MArk) chooses its workers anew every minute; *early drop* needs fewer, as it gives up whom it would answer
-            late.{dearest(found)}""",
+            *Overflow* (MArk) chooses its workers anew every minute, and *control* its tables; *early drop* needs fewer, as it
+            gives up whom it would answer late.{dearest(found)}""",
         "fit": f"""*Fit* ({count["fit"]}): the answer is exact for the fitted process, but late more often than promised on the very
             half that was fitted{latest(found)}. A process of a few phases misses what lasts for minutes, and arrivals milliseconds
             apart. With the premium the SLO is kept in {found.kept("recommended")} cells instead of

@@ -454,6 +454,30 @@ def test_a_project_as_it_is_laid_out_answers_in_each_of_its_environments(
     assert read(Plan, parameter["Value"]).function == f"{function}:live"
 
 
+def test_a_new_version_takes_over_behind_the_alias_and_the_plan_stays(stack: Loopback, text_tone: Path) -> None:
+    """At once, as in `dev`: the loopback has no CodeDeploy, which moves the same alias by and by."""
+    name = "/sluice/text-tone-dev/plans/text-tone"
+    plan = Plan(model="text-tone", function="text-tone-dev-512:live", policy=PolicyDocument.of(size_or_timeout(4, 0.02)))
+    stack.client("ssm").put_parameter(Name=name, Value=write(plan).decode(), Overwrite=True)
+    functions = stack.client("lambda")
+
+    def live() -> tuple[str, dict[str, float]]:
+        """The version of the alias, and what it answers."""
+        batch = Batch("text-tone", [Item("a", JSON, (text_tone / "request.json").read_bytes())])
+        payload = functions.invoke(FunctionName="text-tone-dev-512:live", Payload=encode_batch(batch))["Payload"].read()
+        version = functions.get_alias(FunctionName="text-tone-dev-512", Name="live")["FunctionVersion"]
+        return version, msgspec.json.decode(decode_answers(payload, batch)[0].body)
+
+    assert live() == ("1", {"score": 0.75})
+    model = text_tone / "model.py"
+    model.write_text(model.read_text().replace('"fine": 0.5', '"fine": -0.5'))
+    package(text_tone)
+    sam("deploy", "--config-env", "dev", environment=stack.environment, cwd=text_tone)
+    assert live() == ("2", {"score": 0.25})
+    assert functions.get_alias(FunctionName="text-tone-prod-512", Name="live")["FunctionVersion"] == "1"
+    assert read(Plan, stack.client("ssm").get_parameter(Name=name)["Parameter"]["Value"]) == plan
+
+
 def test_a_model_is_added_to_a_buffer_that_is_there_and_its_stack_is_left_alone(stack: Loopback, text_tone: Path) -> None:
     """Functions and a plan alone, without a network or an image; the aliases let in the role of the other stack's buffer."""
     (before,) = stack.client("cloudformation").describe_stacks(StackName="sluice")["Stacks"]

@@ -51,6 +51,7 @@ def setting_names() -> set[str]:
     return {PREFIX + field.name.upper() for field in fields}
 
 
+@pytest.mark.full
 def test_cfn_lint_finds_nothing() -> None:
     from cfnlint.api import lint_file  # it imports as much as all the others together
 
@@ -434,6 +435,7 @@ def test_an_endpoint_is_deployed_where_none_is_named(template: AnyTemplate) -> N
     )
     model, configuration, _ = (next(iter(filled.of_type(kind).values())) for kind in kinds)
     assert model["PrimaryContainer"] == {"Image": "worker:1", "Environment": {"SLUICE_MODEL_NAME": "encoder"}}
+    assert model["EnableNetworkIsolation"] is True
     (variant,) = configuration["ProductionVariants"]
     assert (variant["InstanceType"], variant["InitialInstanceCount"]) == ("ml.g5.xlarge", "2")
     (policy,) = filled.resource("GpuRole")["Policies"]
@@ -773,6 +775,17 @@ def test_a_function_that_fails_is_told_of_whatever_its_memory(template: AnyTempl
     assert {(each["Namespace"], each["MetricName"]) for each in watched} == {("AWS/Lambda", "Errors")}
 
 
+def test_a_buffer_that_is_deployed_and_does_not_do_is_taken_back(template: AnyTemplate) -> None:
+    """Tasks that do not get healthy always; those that are healthy and refuse where an alarm is there that says so."""
+    for told, watching in (
+        ({}, None),
+        ({"AlarmTopicArn": TOPIC}, {"AlarmNames": ["<RefusalAlarm>"], "Enable": True, "Rollback": True}),
+    ):
+        deployed = template(**told).resource("Buffer")["DeploymentConfiguration"]
+        assert deployed["DeploymentCircuitBreaker"] == {"Enable": True, "Rollback": True}
+        assert deployed.get("Alarms") == watching
+
+
 def test_refusals_a_full_cache_and_a_missing_control_are_told_of_by_who_sees_them(template: AnyTemplate) -> None:
     """The load balancer sees what the buffer refused and what it could not refuse any more; the two nodes are the fuller one's."""
     heard = alarms(template(AlarmTopicArn=TOPIC, **CONTROL))
@@ -817,6 +830,21 @@ def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTem
                 assert place[0] != "Sluice" or place[2:] == ["Deployment", "mlp-prod", "Model", "encoder"]
                 shown |= {place[1]} if place[0] == "Sluice" else set()
     assert shown == {metric["Name"] for metric in written["Metrics"]}
+
+
+def test_the_dashboard_tells_its_lines_apart_and_what_is_late_from_what_may_be(template: AnyTemplate) -> None:
+    widgets = msgspec.json.decode(template(SloPercentile="99").resource("Dashboard")["DashboardBody"])["widgets"]
+    for properties in (widget["properties"] for widget in widgets):
+        options = [metric[-1] for metric in properties["metrics"] if metric[-1].get("visible", True)]
+        labels = [option["label"] for option in options]
+        assert len(set(labels)) == len(labels) > 1
+        assert properties["yAxis"]["left"]["min"] == 0  # what is small beside what there was is not drawn as if it were large
+        assert ("(right)" in properties["title"]) == any(option.get("yAxis") == "right" for option in options)
+    late, allowed = (metric[0]["expression"] for metric in widgets[1]["properties"]["metrics"][:2])
+    counted = {"violations": 3, "requests": 200}
+    assert (eval(late, {}, counted), eval(allowed, {}, counted)) == (1.5, 1)
+    named = {metric[-1]["id"]: metric[1] for metric in widgets[1]["properties"]["metrics"] if "id" in metric[-1]}
+    assert named == {"violations": "SloViolations", "requests": "Requests"}
 
 
 def test_the_dashboard_finds_every_function_by_its_whole_name(template: AnyTemplate) -> None:

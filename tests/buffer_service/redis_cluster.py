@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import redis
@@ -57,18 +57,24 @@ class Cluster:
         """Of all masters."""
         return sum(master.refusals(kind) for master in self.masters)
 
-    async def move(self, slot: int, to: Node, pause: float) -> None:
-        """Move a slot with all its keys, ``pause`` seconds between the steps; the servers serve meanwhile."""
+    @asynccontextmanager
+    async def moving(self, slot: int, to: Node, pause: float = 0.0) -> AsyncIterator[None]:
+        """A slot is on its way to another server, then all its keys move; ``pause`` seconds between the steps."""
         away = self.owner[slot]
         to.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", away.id)
         away.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
-        await asyncio.sleep(pause)
+        yield
         while keys := away.ask("CLUSTER", "GETKEYSINSLOT", slot, 2):
             away.ask("MIGRATE", *to.address, "", 0, 1000, "KEYS", *keys)
             await asyncio.sleep(pause)
         for node in (to, away, *self.masters):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", to.id)
         self.owner[slot] = to
+
+    async def move(self, slot: int, to: Node, pause: float) -> None:
+        """Move a slot with all its keys; the servers serve meanwhile."""
+        async with self.moving(slot, to, pause):
+            await asyncio.sleep(pause)
 
     def add_replica(self, of: Node) -> Node:
         """A replica that has everything and takes over when its master is gone."""

@@ -31,6 +31,7 @@ from sluice.batching.documents import Beside, Plan, PolicyDocument, RequestClass
 from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionCrashed, FunctionUnavailable, UnknownFunction
+from sluice.buffer_service.lending import Lending
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.route_instructions import Invocation
@@ -332,9 +333,10 @@ class World(Account):
         return self.loop.create_task(work, context=process.context)
 
     async def _receive(self, process: Process, store: SimulatedStore) -> None:
+        lending = Lending(store.send, process.callers.lendable)
         while True:
             try:
-                await hand_out(await store.receive(), store.send, process.callers, lambda *_: None)
+                hand_out(await store.receive(), process.callers, lending.asked, lambda *_: None)
             except StoreUnavailable:
                 await asyncio.sleep(0.2)
 

@@ -313,6 +313,28 @@ async def test_a_drain_keeps_its_lease_until_its_batches_are_finished(function):
 
 
 @in_virtual_time
+async def test_answers_to_one_process_wait_for_none_to_another_whose_mailbox_is_away(function):
+    backend, arrived = memory(), {}
+
+    class Store(MemoryStore):
+        async def send(self, process, message):
+            if process == "pone0000":
+                await asyncio.sleep(1.0)
+                raise StoreUnavailable("no answer in time")
+            arrived[process] = asyncio.get_running_loop().time()
+
+    async with serving(function, constructors.static(2), Store(backend, "phere000")):
+        for process in ("pone0000", "ptwo0000"):
+            member = encode_member(Item(f"{process}00000001", "application/json", b"1"))
+            began = asyncio.get_running_loop().time()
+            await MemoryStore(backend, process).queue("m", Limits()).advance(Events([member], leaving=True))
+        while not arrived:
+            await asyncio.sleep(0.01)
+    assert [len(batch.items) for batch in function.batches] == [2]
+    assert arrived["ptwo0000"] - began < 1.0
+
+
+@in_virtual_time
 async def test_who_was_answered_504_is_not_served_before_those_who_wait(function):
     async def tenth(batch):
         await asyncio.sleep(0.05)

@@ -105,9 +105,8 @@ def test_an_idle_connection_keeps_nothing_of_what_it_read():
         http.receive(0.0, b"\r\n0\r\n\r\n" * (http.stage is BODY))
         assert http.stage is TURN
         answer(http)
-        assert http.stage is IDLE and not [
-            value for value in vars(http).values() if isinstance(value, (bytes, list, Head)) and value
-        ]
+        kept = [getattr(http, name) for name in HttpConnection.__slots__]
+        assert http.stage is IDLE and not [value for value in kept if isinstance(value, (bytes, list, Head)) and value]
 
 
 def test_nothing_behind_a_request_without_an_answer_is_parsed():
@@ -390,6 +389,7 @@ class Driver:
         assert self.http.held <= len(data) + AHEAD + MAX_HEADER_BYTES
 
     def take(self, events):
+        assert not (self.http.alone and (self.http.held or self.http.ready))
         for event in events:
             if type(event) is Head:
                 assert self.body is None and self.refused is None

@@ -703,6 +703,24 @@ async def test_of_several_workers_the_one_with_the_fewest_batches_in_flight_is_a
         assert (len(to_a), len(to_b)) == (2, 2)
 
 
+async def test_a_worker_that_was_alone_and_has_a_batch_is_not_asked_when_another_comes_beside_it(http):
+    """As when a plan gives a route a second worker: one of two batches would wait for the other."""
+    gate = asyncio.Event()
+
+    async def held(_):
+        await gate.wait()
+        return web.Response(body=b"held")
+
+    async with scripted(held, status(200, b"a")) as (a, to_a), scripted(status(200, b"b")) as (b, _):
+        first = asyncio.create_task(http.invoke(a, b"{}"))
+        while not to_a:
+            await asyncio.sleep(0)
+        assert await http.invoke(f"{a},{b}", b"{}") == b"b"
+        gate.set()
+        assert await first == b"held"
+        assert await http.invoke(f"{a},{b}", b"{}") == b"a"
+
+
 async def test_of_equally_idle_workers_the_one_that_failed_last_is_asked_last(http):
     async with scripted(status(500), status(200, b"a")) as (a, _), scripted(status(200, b"b")) as (b, _):
         await refusal(http, FunctionFailed, function=f"{a},{b}")

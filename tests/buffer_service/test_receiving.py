@@ -30,7 +30,7 @@ async def test_a_store_that_is_away_is_tried_again_and_again_and_told_of_once(mo
     monkeypatch.setattr(app.asyncio, "sleep", sleep)
     service = app.BufferService(Settings(redis_url="redis://user:secret@127.0.0.1:1/0"), store=Away())
     with caplog.at_level(logging.WARNING), pytest.raises(asyncio.CancelledError):
-        await service._receive(Away(), None)
+        await service._receive(Away(), None, None)
     assert set(pauses) == {app.RECEIVE_PAUSE}
     assert caplog.messages == [
         "Redis does not answer: Connection refused; at redis://***@127.0.0.1:1/0 "

@@ -12,7 +12,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.redis_store import RECEIVE_WAIT, RedisStore
 from sluice.buffer_service.store import Events, Limits
 from tests.buffer_service.conftest import Plans, plan, serving
 from tests.buffer_service.moving_address import load
@@ -119,6 +119,41 @@ async def test_slots_that_move_under_load_lose_nothing_and_refuse_nobody(three_m
     assert len(computed) == len(set(computed)) == sum(len(one.answers) for one in asked)
 
 
+async def test_mail_reaches_a_process_that_waits_for_it_while_its_slot_moves_each_message_once(three_masters):
+    theirs, ours = RedisStore(three_masters.url, new_process_name()), RedisStore(three_masters.url, A)
+    slot = key_slot(theirs._mailbox_key(theirs.process).encode())
+    received = []
+
+    async def read():
+        while True:
+            received.extend(await theirs.receive())
+
+    async def arrives(message):
+        await ours.send(theirs.process, message)
+        sent.append(message)
+        async with asyncio.timeout(60):
+            while message not in received:
+                await asyncio.sleep(0.001)
+
+    sent, reading = [], asyncio.create_task(read())
+    await arrives(b"before")
+    for turn in range(2):  # to where it was never asked for, and back
+        to = next(master for master in three_masters.masters if master is not three_masters.owner[slot])
+        async with three_masters.moving(slot, to):
+            for i in range(3):
+                await arrives(b"while it moves %d %d" % (turn, i))
+        await arrives(b"behind it %d" % turn)
+    reading.cancel()
+    assert received == sent
+    assert theirs._servers.successions(slot) == 0
+    await theirs.close()
+    await ours.close()
+
+
+def test_mail_that_is_late_because_two_mailboxes_move_is_there_within_the_lease_for_which_bodies_are_waited_for():
+    assert Limits().lease > 2 * RECEIVE_WAIT
+
+
 async def test_another_server_behind_the_address_of_one_shard_disturbs_no_queue_of_another(three_masters):
     store, queues, shard = RedisStore(three_masters.url, A), {}, three_masters.masters[1]
     while len(queues) < 3:
@@ -188,3 +223,35 @@ async def test_a_master_that_dies_is_replaced_by_its_replica(function):
             await asyncio.sleep(0.3)
         assert set(asked.statuses) == {200, 503}
         assert asked.answers[-1][1] == 200
+
+
+@pytest.mark.full
+async def test_mail_goes_on_where_a_replica_takes_over_in_good_order_from_the_master_that_is_waited_at():
+    with cluster() as running:
+        theirs, ours = RedisStore(running.url, new_process_name()), RedisStore(running.url, A)
+        master = running.owner[key_slot(theirs._mailbox_key(theirs.process).encode())]
+        replica = running.add_replica(master)
+        received, sent = [], []
+
+        async def read():
+            while True:
+                received.extend(await theirs.receive())
+
+        reading = asyncio.create_task(read())
+        async with asyncio.timeout(60):
+            for i in range(60):
+                if i == 20:
+                    replica.ask("CLUSTER", "FAILOVER")
+                message = b"%d" % i
+                await ours.send(theirs.process, message)
+                sent.append(message)
+                while message not in received:
+                    assert not reading.done()
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.02)
+            while replica.client.info("replication")["role"] != "master":
+                await asyncio.sleep(0.01)
+        reading.cancel()
+        assert received == sent
+        await theirs.close()
+        await ours.close()

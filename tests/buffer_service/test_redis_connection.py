@@ -11,7 +11,7 @@ import pytest
 import redis
 import uvloop
 
-from sluice.buffer_service import redis_connection, redis_servers
+from sluice.buffer_service import redis_connection, redis_servers, redis_store
 from sluice.buffer_service.redis_connection import LARGE, Endpoint, Pipe, TooManyCalls, error_of
 from sluice.buffer_service.redis_servers import Away, Servers
 from sluice.local.redis_server import RedisServer
@@ -20,13 +20,14 @@ from sluice.local.redis_server import RedisServer
 class Scripted:
     """A server that answers a command with what ``says`` has for its last word, or with that word; ``asked`` is what it heard.
 
-    ``HELD`` words are answered when ``release`` is called, and hold up what comes behind them, as Redis does.
+    ``HELD`` words are answered with what is ``late`` when ``release`` is called, and hold up what comes behind them, as Redis does.
     """
 
     HELD = "held"
 
     def __init__(self):
         self.says = {b"replication": b"-ERR not here\r\n"}
+        self.late = b"+late\r\n"
         self.asked = []
         self.connections = []
         self.reads = asyncio.Event()
@@ -46,7 +47,7 @@ class Scripted:
                 says = self.says.get(command[-1], b"$%d\r\n%s\r\n" % (len(command[-1]), command[-1]))
                 if says == self.HELD:
                     await self.released.wait()
-                    says = b"+late\r\n"
+                    says = self.late
                 writer.write(says)
             await self.reads.wait()
         writer.close()
@@ -73,16 +74,22 @@ class Scripted:
             writer.transport.abort()
 
 
+@asynccontextmanager
+async def scripted():
+    server = Scripted()
+    listener = await asyncio.start_server(server.answer, "127.0.0.1", 0)
+    server.port = listener.sockets[0].getsockname()[1]
+    yield server
+    server.release()
+    server.reads.set()
+    listener.close()
+    server.cut()
+
+
 @pytest.fixture
 async def server():
-    scripted = Scripted()
-    listener = await asyncio.start_server(scripted.answer, "127.0.0.1", 0)
-    scripted.port = listener.sockets[0].getsockname()[1]
-    yield scripted
-    scripted.release()
-    scripted.reads.set()
-    listener.close()
-    scripted.cut()
+    async with scripted() as server:
+        yield server
 
 
 @asynccontextmanager
@@ -481,3 +488,53 @@ async def test_so_many_calls_may_wait_for_long_and_no_more(server, monkeypatch):
             await servers.call(1, ("BLPOP", "y"), blocks=20.0)
         server.release()
         assert await asyncio.gather(*blocked) == [[b"late"]] * 2
+
+
+@pytest.fixture
+async def another():
+    async with scripted() as server:
+        yield server
+
+
+async def test_a_wait_whose_slot_moves_goes_on_at_the_other_server_with_the_whole_of_its_time(server, another, monkeypatch):
+    monkeypatch.setattr(redis_servers, "COMMAND_TIMEOUT", 0.3)
+    server.says[b"slow"], another.says[b"slow"] = server.HELD, server.HELD
+    server.late = b"-MOVED 1 127.0.0.1:%d\r\n" % another.port
+    async with servers_at(server) as servers:
+        pipe = servers._server(server.url).pipe
+        blocked = asyncio.create_task(servers.call(1, ("BLPOP", "slow"), blocks=0.3))
+        await server.hears(b"slow")
+        until = now() + 0.8  # later than it may wait at one of them
+        await asyncio.sleep(0.4)
+        server.release()
+        await another.hears(b"slow")
+        await asyncio.sleep(until - now())
+        another.release()
+        assert await blocked == [b"late"]
+        assert servers.owner(1) == another.url
+        assert not pipe.ended  # nobody was taken for silent
+
+
+async def test_a_wait_at_a_server_that_is_a_replica_now_asks_it_again_who_has_the_slot(server, another):
+    server.says[b"slow"] = server.HELD
+    server.late = b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n"
+    async with servers_at(server) as servers:
+        pipe = servers._server(server.url).pipe
+        blocked = asyncio.create_task(servers.call(1, ("BLPOP", "slow"), blocks=20.0))
+        await server.hears(b"slow")
+        server.says[b"slow"] = b"-MOVED 1 127.0.0.1:%d\r\n" % another.port
+        server.release()
+        assert await blocked == [b"slow"]
+        assert (another.words, server.words) == ([b"slow"], [b"slow", b"slow"])
+        assert not pipe.ended
+
+
+async def test_mail_that_was_taken_out_is_handed_out_though_what_is_asked_behind_it_goes_wrong(server):
+    server.says[b"1"] = b"*2\r\n$1\r\nk\r\n*1\r\n$4\r\nmail\r\n"
+    server.says[b"%d" % redis_store.RECEIVE_BYTES] = b"-CLUSTERDOWN The cluster is down\r\n"
+    store = redis_store.RedisStore(server.url, "phere000")
+    assert await store.receive() == [b"mail"]
+    server.says[b"1"] = b"*-1\r\n"
+    with pytest.raises(Away, match="The cluster is down"):
+        await store.receive()
+    await store.close()

@@ -229,6 +229,31 @@ def test_who_finds_the_queue_full_or_the_store_away_is_refused():
     assert bench.state.turn(1.3).refuse == [(late, AWAY)]
 
 
+def test_requests_that_were_refused_are_told_of_with_the_next_call_and_once():
+    bench = Bench().begun()
+    for _ in range(3):
+        bench.state.turned_away()
+    bench.come(1.0, 2)
+    assert bench.call(1.0).events.refused == 3
+    bench.state.turned_away()
+    bench.state.called(1.1, Outcome(1, epoch="1"))  # the other did not find room
+    bench.come(1.2)
+    assert bench.call(1.2).events.refused == 2
+    bench.state.called(1.2, Outcome(1, epoch="1"))
+    bench.come(1.3)
+    assert bench.call(1.3).events.refused == 0
+
+
+def test_requests_that_were_refused_are_told_of_again_where_the_call_failed():
+    bench = Bench().begun()
+    bench.state.turned_away()
+    bench.come(1.0)
+    assert bench.call(1.0).events.refused == 1
+    bench.state.called(1.1, AWAY)
+    bench.come(1.2)
+    assert bench.call(1.2).events.refused == 1
+
+
 def test_a_failed_call_is_said_once_asked_again_soon_and_brings_again_what_it_completed_with_a_sweep():
     bench = Bench().begun()
     ids, _ = bench.batch(0.1)

@@ -77,6 +77,15 @@ def test_an_answer_is_what_runs_next_and_changes_nothing(fleet: str, document_of
     assert again["changes"] == {} and again["placement"] == first["placement"]
 
 
+def test_what_buffer_and_network_take_is_left_free_by_the_tables(fleet: str, document_of: Document) -> None:
+    tables = {}
+    for told in ("0", "20ms"):
+        groups = document_of("fleet", fleet, "--buffer-overhead", told)["groups"]
+        tables[told] = {(group["variant"], group["device_type"]): group["policy"]["drop_after"] for group in groups}
+    both = tables["0"].keys() & tables["20ms"].keys()
+    assert both and all(tables["20ms"][key] != tables["0"][key] for key in both)
+
+
 def test_demand_comes_from_a_file_or_from_the_command_line(fleet: str, document_of: Document, tmp_path: Path) -> None:
     (tmp_path / "demand.yaml").write_text("text: 5\n")
     asked = document_of("fleet", fleet, "--demand", "demand.yaml")["families"]

@@ -202,6 +202,15 @@ def test_a_family_that_nobody_serves_keeps_its_last_plan_and_that_is_said() -> N
     assert "nobody serves family: its last plan stays in force" in fleet.said
 
 
+def test_what_batches_take_beyond_their_profiles_is_in_the_tables_of_a_new_plan() -> None:
+    fleet = settled()
+    (before,) = fleet.plans["family"].routes
+    orders = fleet.do(fleet.live.beyond(fleet.now, {"family": 0.1}))
+    assert orders.plan_wanted and "batches take longer than their profiles say: 100 ms of family" in orders.said
+    (after,) = fleet.plans["family"].routes
+    assert after.policy.policy().drop_after == pytest.approx(before.policy.policy().drop_after - 0.1)
+
+
 def test_seconds_that_change_nothing_write_no_plan() -> None:
     fleet = settled()
     fleet.second(50.0)

@@ -192,6 +192,24 @@ class TestErrors:
         assert fine == "fine" and "pickle" in str(refused)
 
 
+def test_who_is_told_to_end_as_a_turn_begins_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = Pipeline(Stage(stages.Picky, processes=False)).start()
+    turn, hear = pipeline._thread, pipeline._hear
+
+    def told_to_end_first(events: list[Any], now: float) -> None:
+        pipeline._closing = True  # as `stop` does in its thread
+        pipeline._wake()
+        hear(events, now)
+
+    monkeypatch.setattr(pipeline, "_hear", told_to_end_first)
+    pipeline._wake()
+    assert turn is not None
+    turn.join(SOON)
+    sleeps_on = turn.is_alive()
+    pipeline.stop()
+    assert not sleeps_on
+
+
 @pytest.mark.parametrize("processes", [True, False])
 def test_one_item_fails_and_its_batch_is_served(processes: bool) -> None:
     items = ["a", "raise", "b", "return", "c", "d", "e", "f"]

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ from sluice.optimizer.control.demand import DemandForecast, ForecastSettings, co
 from sluice.optimizer.control.headroom import OF_SHARES, HeadroomChoice, Moving
 from sluice.optimizer.control.rehearsal import Rehearsal
 from sluice.optimizer.control.rollout import IDLE, Rollout
+from sluice.optimizer.fleet.fleet_file import read_fleet
 from sluice.optimizer.fleet.milp import solve_fleet
 from sluice.optimizer.fleet.problem import FleetProblem, solution_of
 from sluice.optimizer.fleet.tables import queue_table
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.fleet_queues import simulate_fleet
 
+FLEET_LIVE = Path(__file__).parents[2] / "studies" / "fleet_live" / "fleet.yaml"
 SLO = 0.2
 SECONDS = np.array(
     [[0.05, 0.01, 0.08, 0.02], [0.02, 0.005, 0.03, 0.01]]
@@ -311,6 +314,41 @@ def test_where_all_are_missed_they_go_all_the_same_one_after_the_other():
     assert max((hosts == IDLE).sum() for _, hosts, *_ in moved.moments) == 1
 
 
+def test_the_only_device_of_a_family_is_stood_in_for_before_it_loads_another_of_its_variants():
+    """One that its family can spare loads the new variant first, and the old one's device takes its place."""
+    moved = Rolling(placement([3, 0, 0, 0], [0, 0, 0, 0]), (20.0, 10.0))
+    moved.rollout = Rollout(np.array([3, 0]), 4, drain=0.2)
+    moved.loading.clear()
+    for device, _variant in moved._aimed(placement([2, 0, 1, 0], [0, 0, 0, 0])):
+        moved.rollout.loaded(device)
+    moved.loading.clear()
+    moved.moments.clear()
+    moved.move(placement([2, 0, 0, 1], [0, 0, 0, 0]))
+    assert moved.rollout.counts(moved.rollout.hosts).tolist() == [[2, 0, 0, 1], [0, 0, 0, 0]]
+    for _, hosts, receives, *_ in moved.moments:
+        assert (FAMILY[hosts[hosts != IDLE]] == 1).any() and (FAMILY[receives[receives != IDLE]] == 1).any()
+    assert sum(len(load) for *_, load in moved.moments) == 2
+
+
+def test_a_family_that_leaves_with_its_only_device_is_asked_until_that_unloads():
+    rolling = Rolling(placement([2, 0, 1, 0], [2, 0, 0, 0]), (1e6, 1e6))
+    rolling.moments.clear()
+    rolling.rollout.aim(placement([3, 0, 0, 0], [2, 0, 0, 0]))
+    rolling._advance()
+    leaving = rolling.rollout.hosts == 2
+    assert leaving.sum() == 1 and (rolling.rollout.receives[leaving] == IDLE).all()
+    assert (rolling.rollout.asked(FAMILY)[leaving] == 2).all()
+    rolling.now = rolling.rollout.wake_at
+    rolling._advance()
+    assert (rolling.rollout.asked(FAMILY)[leaving] == IDLE).all()
+
+
+def test_of_those_that_are_missed_the_only_device_of_a_family_goes_last():
+    moved = Rolling(placement([2, 0, 1, 0], [2, 0, 0, 0]), (1e6, 1e6)).move(placement([1, 2, 0, 0], [0, 2, 0, 0]))
+    gone = [next(i for i, (_, hosts, *_) in enumerate(moved.moments) if (hosts[device] == IDLE)) for device in (2, 3)]
+    assert gone[0] > gone[1]
+
+
 def test_a_device_that_is_leaving_gets_no_requests():
     """Nor does one of two that host the same variant, of which the other stays."""
     moved = Rolling(placement([2, 0, 1, 0], [1, 0, 1, 0])).move(placement([1, 0, 2, 0], [1, 0, 1, 0]))
@@ -388,6 +426,28 @@ def test_a_plan_is_asked_for_when_a_period_has_passed_and_once_alone():
     assert [made.see(float(second), np.array([20.0, 10.0])).plan_wanted for second in range(1, 6)] == [0, 0, 1, 0, 0]
     made.adopt(5.5, made.decide())
     assert made.see(6.0, np.array([20.0, 10.0])).plan_wanted
+
+
+def test_a_look_that_comes_a_little_early_is_the_periods_all_the_same():
+    """A live clock is not the simulated one: a plan is not put off for another look by a millisecond."""
+    made, _ = begun(period=3.0, bursts=False, look=1.0)
+    wanted = [made.see(now, np.array([10.0, 10.0])).plan_wanted for now in (1.0, 2.0, 2.999)]
+    assert wanted == [False, False, True]
+
+
+def test_what_batches_take_longer_than_was_known_is_planned_with_from_then_on():
+    described = read_fleet(FLEET_LIVE)
+    made = FleetController(ControlledFleet.of(described), solve_fleet, ControlSettings())
+    told = made.adopt(0.0, made.decide())
+    for device, _ in told.load:
+        before = made.loaded(0.0, device)
+    known = ControlledFleet.of(described.behind({"vision": 0.03}))
+    after = made.follow(1.0, known)
+    assert after.plan_wanted
+    for old, new in zip(before.queues, after.queues, strict=True):
+        assert old.devices == new.devices
+        assert (old.table == new.table) == (FAMILY[old.variant] == 1)
+        assert new.table == replace(known.policies[0, new.variant], servers=len(new.devices))
 
 
 def test_a_second_after_the_first_look_a_plan_is_asked_for_that_is_no_guess():
@@ -552,10 +612,13 @@ def test_devices_in_use_are_never_more_than_there_are(eventful):
         assert eventful.servers[:, of_kind].sum(axis=1).max() <= there
 
 
-def test_no_queue_gets_requests_just_before_its_last_server_goes(eventful):
+def test_no_queue_gets_requests_just_before_its_last_server_goes_unless_its_family_has_no_other(eventful):
     emptied = (eventful.servers[1:] == 0) & (eventful.servers[:-1] > 0)
     assert emptied.any()
-    assert (eventful.shares[:-1][emptied] == 0).all()
+    family = np.array([queue.family for queue in eventful.queues])
+    for at, queue in np.argwhere(emptied):
+        others = (family == family[queue]) & (np.arange(len(family)) != queue)
+        assert (eventful.shares[at, queue] == 0) == (eventful.shares[at, others] > 0).any()
 
 
 def test_requests_go_only_where_servers_are(eventful):

@@ -93,6 +93,18 @@ def test_demand_and_what_runs_may_stand_in_files_of_their_own(tmp_path: Path) ->
     assert read_running(tmp_path / "plan.json", fleet) == {"cpu-3": "small", "cpu-1": None}
 
 
+def test_what_batches_take_beyond_their_profiles_is_no_time_of_theirs(tmp_path: Path) -> None:
+    """Told for all, or by family: batches of ``only`` take 0.1 s a request, within 1 s."""
+    fleet = read_fleet(written(tmp_path))
+    assert fleet.behind(0.0).profiles["cpu", "only"] is fleet.profiles["cpu", "only"]
+    for told in (0.05, {fleet.families[1].name: 0.05}):
+        service = fleet.behind(told).profiles["cpu", "only"].service
+        assert service.mean_response == pytest.approx(fleet.profiles["cpu", "only"].service.mean_response + 0.05)
+        assert (service.seconds == fleet.profiles["cpu", "only"].service.seconds).all()
+    apart = fleet.behind({fleet.families[1].name: 0.05}).profiles
+    assert all(apart[key] is profile for key, profile in fleet.profiles.items() if key[1] != "only")
+
+
 def test_a_profile_may_fall_with_the_batch_size(tmp_path: Path) -> None:
     fleet = read_fleet(written(tmp_path, FLEET.replace("{1: 2e-2, 8: 0.16}", "{1: 0.05, 4: 0.02, 8: 0.1}")))
     assert fleet.capacity(0, 0) == (4, pytest.approx(200))
@@ -206,6 +218,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         read_fleet(tmp_path / "bytes.yaml")
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_devices_are_read_and_planned(tmp_path: Path) -> None:
     large = read_fleet(
         written(tmp_path, FLEET.replace("{count: 3,", "{count: 100000,").replace("{only: 1, small: 1}", "{only: 90000}"))

@@ -153,10 +153,9 @@ def test_cold_starts_are_in_the_latency_where_the_profile_knows_how_long_they_ta
     arrivals = poisson(6.0)
     cold, warm = (asked(arrivals, CORES, profile=profile) for profile in (STARTING, FUNCTION))
     policy = policies.greedy(1, 1)
-    late = [simulate_overflow(q, CORES, policy, overflow(q, CORES, policy, 1)).violations[0].value for q in (cold, warm)]
-    assert late[0] > 0 == late[1]
-    assert simulate_overflow(warm, CORES, policy, overflow(warm, CORES, policy, 1)).for_any_arrivals
-    assert not simulate_overflow(cold, CORES, policy, overflow(cold, CORES, policy, 1)).for_any_arrivals
+    starting, started = (simulate_overflow(q, CORES, policy, overflow(q, CORES, policy, 1)) for q in (cold, warm))
+    assert starting.violations[0].value > 0 == started.violations[0].value
+    assert started.for_any_arrivals and not starting.for_any_arrivals
 
 
 def test_cold_starts_are_those_told_where_the_profile_does_not_know_how_long_they_take() -> None:

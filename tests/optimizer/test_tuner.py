@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from sluice.batching.documents import Beside, Plan, PolicyDocument, ProfilePoint, RequestClass, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import InvalidInput
 from sluice.batching.measured import MeasuredBatch
-from sluice.batching.policy import no_batching
+from sluice.batching.policy import no_batching, size_or_timeout
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.recommend.offers import machine_offer
 from sluice.optimizer.simulation import Beside as BesideOf
@@ -21,15 +23,16 @@ from sluice.optimizer.simulation import Deployment, Function, TraceArrivals, sim
 from sluice.optimizer.simulation.batch_means import Estimate, most_of_next
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.queue_run import QueueRun
+from sluice.optimizer.tuning import candidates
 from sluice.optimizer.tuning.changes import Alarm
-from sluice.optimizer.tuning.decision import Trigger
-from sluice.optimizer.tuning.deployments import Bill, deployment_of, single_route
+from sluice.optimizer.tuning.decision import Decision, Trigger
+from sluice.optimizer.tuning.deployments import CANARY, Bill, deployment_of, single_route
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import BUCKET, DAY, MOST_BUCKETS, RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans, stretched
-from sluice.optimizer.tuning.tuner import Tuner, _Tried
+from sluice.optimizer.tuning.tuner import Tuner, _Tried, _trying
 
 SLO = Slo(0.1, 95)
 
@@ -296,6 +299,7 @@ def test_what_a_new_plan_is_found_to_take_counts_before_all_that_is_remembered_i
     tuner.batches(batches_of(times[:3000], "another", 0.09))
     tuner.in_force(plan, times[3000])
     tuner.batches(batches_of(times[2990:3000], "another", 0.09))
+    tuner.batches(batches_of(times[2500:3000], plan.digest, float(times[3000] - times[2500])))  # who waited for it
     tuner.batches(batches_of(times[3000:], plan.digest, 0.037))
     assert tuner.decide(times[-1], Trigger("periodic", times[-1], "")).bias == pytest.approx(0.015, rel=0.01)
     # A promise that was surely broken is believed at once.
@@ -381,7 +385,7 @@ def test_a_memory_size_that_was_never_measured_gets_a_share_first() -> None:
     alike = [msgspec.structs.replace(point, memory_mb=885) for point in PROFILE.points]
     profile = msgspec.structs.replace(PROFILE, points=[*alike, *PROFILE.points])
     setup = TuningSetup("m", (SLO,), profile)
-    run = simulate_control(setup, poisson_times(60, 15_000), settings=TuningSettings(period=60), first=plan_without_batching(1769))
+    run = simulate_control(setup, poisson_times(60, 9_000), settings=TuningSettings(period=60), first=plan_without_batching(1769))
     tried = [plan for _, plan in run.plans if plan.routes]
     assert [route.share for route in tried[0].routes] == [0.95, 0.05]
     assert tried[0].routes[0].function == "f-1769" and "f-885" in tried[0].routes[1].functions
@@ -459,14 +463,19 @@ def test_a_decision_tells_what_a_request_will_cost_at_other_rates() -> None:
 
 
 @pytest.mark.full
-def test_workers_that_are_overloaded_are_followed_by_what_serves_who_waits_as_well_as_who_comes() -> None:
-    def of(name: str) -> ServiceProfile:
-        points = [ProfilePoint(1769, b, ServiceTime(0.03 + 0.002 * b), 0.03 + 0.002 * b) for b in (1, 32)]
-        return ServiceProfile(function=name, points=points, init={1769: ServiceTime(0.5)}, max_batch_size=32)
+def workers_and_function(*memory_sizes: int) -> TuningSetup:
+    """A function of these memory sizes, alike, and workers that may serve in its place, alike too."""
 
-    slo, step = Slo(0.15), 1.7e9 + 80
-    offer = machine_offer("http://workers", of("http://workers"), 0.02, 32)
-    setup = TuningSetup("m", (slo,), of("f"), offers=(offer,))
+    def of(name: str, *sizes: int) -> ServiceProfile:
+        points = [ProfilePoint(mb, b, ServiceTime(0.03 + 0.002 * b), 0.03 + 0.002 * b) for mb in sizes for b in (1, 32)]
+        return ServiceProfile(function=name, points=points, init={mb: ServiceTime(0.5) for mb in sizes}, max_batch_size=32)
+
+    offer = machine_offer("http://workers", of("http://workers", 1769), 0.02, 32)
+    return TuningSetup("m", (Slo(0.15),), of("f-{memory_mb}", *memory_sizes), offers=(offer,))
+
+
+def test_workers_that_are_overloaded_are_followed_by_what_serves_who_waits_as_well_as_who_comes() -> None:
+    slo, step, setup = Slo(0.15), 1.7e9 + 80, workers_and_function(1769)
     for seed in range(2):
         before, after = poisson_times(200, 20_000, seed), poisson_times(600, 6_000, seed + 9) + 80
         run = simulate_control(setup, np.concatenate([before[before < step], after]), decision=2.0)
@@ -476,3 +485,166 @@ def test_workers_that_are_overloaded_are_followed_by_what_serves_who_waits_as_we
         late = run.latency > slo.latency
         assert late[(since > 0) & (since < 2)].mean() > 0.5  # one worker carries 340 a second
         assert late[(since > 4) & (since < 8)].mean() <= slo.error_budget  # two carry 680, and would for ten seconds more
+
+
+def test_who_waited_before_a_plan_came_is_no_proof_against_it() -> None:
+    tuner, plan, times = Tuner(SETUP), plan_without_batching(), poisson_times(50, 1000)
+    since = float(times[500])
+    tuner.in_force(plan, since)
+    late = [batch._replace(size=1) for batch in batches_of(times, plan.digest, 1.0)]  # each tells the way
+    tuner.batches(late[:500])
+    assert tuner._promises[0].alarm is None and np.isnan(tuner._way.measured)
+    tuner.batches(late[500:])
+    assert tuner._promises[0].alarm is not None and tuner._way.measured > 0
+
+
+def rises_for_a_moment(settings: TuningSettings) -> tuple[Tuner, float, Trigger, Decision]:
+    """No batching serves, which keeps the promise at any rate; what comes rose to five times as much three seconds ago."""
+    tuner = Tuner(SETUP, settings)
+    tuner.in_force(plan_without_batching(), 1.7e9)
+    steady = poisson_times(40, 2000)
+    tuner.arrived(steady)
+    tuner.arrived(float(steady[-1]) + poisson_times(200, 600, 1) - 1.7e9)
+    now = float(steady[-1]) + 3.0
+    trigger = tuner.due(now)
+    assert trigger is not None and trigger.kind == "rate"
+    return tuner, now, trigger, tuner.decide(now, trigger)
+
+
+def test_a_rate_that_was_seen_for_a_moment_changes_no_plan_that_keeps_the_promise_and_is_decided_about_again() -> None:
+    tuner, now, trigger, decision = rises_for_a_moment(TuningSettings())
+    assert decision.plan is None and "requests have come at this rate for less than 60 s" in decision.why
+    began = now - tuner._rate.seconds
+    assert tuner.due(now + 10) is None
+    tuner.arrived(now + poisson_times(200, 12_000, 2) - 1.7e9)
+    assert tuner.due(began + 59) is None
+    assert tuner.due(began + 60.1) == trigger
+    again = tuner.decide(now + 60, trigger)
+    assert again.plan is not None and again.why.endswith("USD per million requests")
+
+
+def test_a_change_that_waits_is_made_after_a_period_however_often_the_rate_moves() -> None:
+    tuner, now, trigger, decision = rises_for_a_moment(TuningSettings(period=20.0))
+    assert decision.plan is None
+    assert tuner.due(now + 19) is None and tuner.due(now + 20) == trigger
+    assert tuner.decide(now + 20, trigger).plan is not None
+
+
+def of_workers(servers: int, largest: int, timeout: float, beside: str = "") -> Plan:
+    """So many workers, with a function beside them perhaps."""
+    table = replace(size_or_timeout(largest, timeout), servers=servers)
+    others = [Beside(beside, PolicyDocument.of(size_or_timeout(4, 0.05)))] if beside else []
+    return Plan(model="m", function="http://workers", policy=PolicyDocument.of(table), beside=others, slo=Slo(0.15))
+
+
+def test_of_workers_with_a_function_beside_them_that_was_not_measured_the_function_is_tried_alone() -> None:
+    setup = workers_and_function(885, 1769)
+    assert setup.profile is not None
+    base, other = of_workers(2, 8, 0.02, "f-885"), of_workers(3, 8, 0.02, "f-1769")
+    tried = _trying(base, other, 0.05)
+    assert [route.functions for route in tried.routes] == [["http://workers", "f-885"], ["f-1769"]]
+    assert tried.routes[1].policy == other.beside[0].policy and tried.routes[1].beside == []
+    bills = [Bill.of(deployment_of(route, setup, setup.profile)).per_second for route in (*base.all_routes, *tried.routes)]
+    assert 0 < bills[0] == bills[1] and bills[2] == 0  # the workers are there once
+
+
+def test_of_plans_that_cost_the_same_the_one_with_fewer_late_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = workers_and_function(1769)
+    tuner, times = Tuner(setup), poisson_times(400, 8000)
+    busy, quick = of_workers(2, 25, 0.08), of_workers(2, 25, 0.05)
+    tuner.in_force(plan_without_batching(), float(times[0]))
+    tuner.arrived(times)
+    monkeypatch.setattr(Tuner, "_propose", lambda *_: None)
+    for plans in ((busy, quick), (quick, busy)):
+        tuner._proposals = {plan.digest: Proposal(str(plan.policy), plan) for plan in plans}
+        decision = tuner.decide(float(times[-1]), Trigger("start", float(times[-1]), "enough was seen"))
+        late = {one.digest: one.next_late for one in decision.considered if one.keeps}
+        assert late[quick.digest] < late[busy.digest] < 0.05
+        assert decision.plan is not None and decision.plan.digest == quick.digest
+    tuner.in_force(busy, float(times[-1]))  # which keeps it too
+    assert tuner.decide(float(times[-1]), Trigger("periodic", float(times[-1]), "")).why == "what serves is the best"
+
+
+def test_a_plan_that_was_chosen_for_who_waited_is_looked_at_again_a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = workers_and_function(1769)
+    tuner, times = Tuner(setup), poisson_times(500, 4000)
+    few, now = of_workers(1, 32, 0.02), float(times[-1])
+    tuner.in_force(few, float(times[0]) - 1)
+    tuner.arrived(times)
+    tuner.batches(batches_of(times, few.digest, 1.0))
+    monkeypatch.setattr(Tuner, "_propose", lambda *_: None)
+    tuner._proposals = {plan.digest: Proposal("enough", plan) for plan in (of_workers(3, 32, 0.02),)}
+    decision = tuner.decide(now, Trigger("promise", now, ""))
+    assert decision.plan is not None and decision.plan.policy is not None and decision.plan.policy.servers == 3
+    tuner.in_force(decision.plan, now + 2)
+    assert tuner.due(now + 59) is None
+    again = tuner.due(now + 60)
+    assert again is not None and again.kind == "periodic" and "who waited" in again.words
+
+
+def test_who_comes_while_it_is_decided_waits_with_those_who_do_already() -> None:
+    """Before servers that are too few; how long a decision takes until it serves is that of the one before."""
+    setup = workers_and_function(1769)
+    tuner, times = Tuner(setup), poisson_times(600, 6000)
+    waiting = []
+    for lag in (0.0, 2.0):
+        tuner.decide(float(times[0]), Trigger("start", float(times[0]), ""))
+        plan = of_workers(1, 32, 0.02 + lag / 1000)
+        tuner._awaited = plan.digest
+        tuner.in_force(plan, float(times[0]) + lag)
+        tuner.batches(batches_of(times, plan.digest, 1.15))
+        rehearsal: Any = SimpleNamespace(rate=600.0, profile=setup.profile)
+        waiting.append(tuner._waiting(rehearsal))
+    carried = 32 / (0.03 + 0.002 * 32)
+    assert waiting[0] == pytest.approx(600, abs=2)  # a second more than is promised
+    assert waiting[1] - waiting[0] == pytest.approx(2 * (600 - carried), abs=2)
+
+
+def test_proposals_for_a_rate_that_was_seen_for_a_moment_are_made_anew_when_it_was_seen_for_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+
+    def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProcess) -> list[Proposal]:
+        asked.append(arrivals.arrival_rate)
+        return []
+
+    monkeypatch.setattr(candidates, "propose", propose)
+    tuner, now, _, _ = rises_for_a_moment(TuningSettings())
+    assert len(asked) == 1
+    tuner.decide(now + 1, Trigger("periodic", now + 1, ""))
+    assert len(asked) == 1
+    for at in (now, now + 60):
+        times = at + poisson_times(200, 14_000, 2) - 1.7e9
+        tuner.arrived(times[times < at + 60])
+        tuner.decide(at + 60, Trigger("periodic", at + 60, ""))
+    assert asked == pytest.approx([200, 200], rel=0.15)
+
+
+def test_a_change_must_save_what_it_costs_in_as_long_as_the_plan_in_force_has_served() -> None:
+    alike = profile_of(1769, init=1.0)
+    smaller = [msgspec.structs.replace(point, memory_mb=885) for point in alike.points]  # at half the price
+    profile = msgspec.structs.replace(alike, points=[*smaller, *alike.points], init={885: ServiceTime(1.0), 1769: ServiceTime(1.0)})
+    times = poisson_times(0.2, 600)
+    now = float(times[-1])
+
+    def told(since: float) -> tuple[Tuner, Decision]:
+        tuner = Tuner(TuningSetup("m", (SLO,), profile))
+        tuner.in_force(plan_without_batching(), since)
+        tuner.arrived(times)
+        return tuner, tuner.decide(now, Trigger("periodic", now, ""))
+
+    _, young = told(now - 100)
+    assert young.plan is None and "USD in 300 s, and changing costs" in young.why
+    tuner, old = told(float(times[0]))
+    assert old.plan is not None and old.plan.routes
+    tuner.in_force(old.plan, now)  # what serves most requests has served as long as before
+    tried = old.plan.routes[1].function
+    tuner.batches(
+        [
+            MeasuredBatch(now + k, CANARY, 0, tried, old.plan.digest, 1, 0.007, 0.007, 0.007, False, 0, (0.007,))
+            for k in range(1, 33)
+        ]
+    )
+    after = tuner.decide(now + 90, Trigger("canary", now + 90, ""))
+    assert after.plan is not None and after.plan.function == tried

@@ -88,10 +88,12 @@ def test_its_settings_are_parameters_of_the_template(project):
     text = (project / SETTINGS).read_text()
     settings = tomllib.loads(text)
     named = re.findall(r'^ +# "(\w+)=', text, re.M)
-    assert named == [*WANTED, *WANTED]
+    assert named == [*WANTED, "AlarmTopicArn", "CertificateArn", *WANTED] and set(named) <= parameters.keys()
     for environment in ("dev", "prod"):
         given = dict(pair.split("=", 1) for pair in settings[environment]["deploy"]["parameters"]["parameter_overrides"])
         assert given.keys() <= parameters.keys()
+        assert given.get("Deployment", "AllAtOnce") in parameters["Deployment"]["AllowedValues"]
+        assert ("Deployment" in given) == (environment == "prod")
         found = read_project(project, environment)
         assert (found.name, found.model, found.package_type) == ("text-tone", "model.py:TextTone", "Zip")
         assert (found.environment, found.stack, found.missing) == (environment, f"text-tone-{environment}", WANTED)

@@ -25,14 +25,17 @@ class Buffer:
             200,
             {"name": "m", "plan": {"digest": "d", "alone": {"function": "m-512:live", "hold": 0.25}}},
         )
-        self.status, self.posted = 200, []
+        self.status, self.ready, self.posted = 200, 200, []
         buffer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self.answer(buffer.model[0], json.dumps(buffer.model[1]).encode())
+                if self.path.endswith("/ready"):
+                    self.answer(buffer.ready, b"{}")
+                else:
+                    self.answer(buffer.model[0], json.dumps(buffer.model[1]).encode())
 
             def do_POST(self) -> None:
                 buffer.posted.append(
@@ -95,6 +98,27 @@ def test_the_way_is_what_a_request_takes_beyond_its_hold_and_an_invocation(buffe
     assert dict(way.quantiles)[0.05] == pytest.approx(0.001) and dict(way.quantiles)[0.95] == pytest.approx(0.003)
     assert buffer.posted == [("/models/m", b'{"x": 1}', "application/json")] * (PROBES + WARM_UP)
     assert {function for function, _ in invoke.asked} == {"m-512:live"}  # type: ignore[attr-defined]
+
+
+def test_how_the_call_of_the_function_varies_is_in_the_ways_quantiles(buffer: Buffer) -> None:
+    clock, walls = ticking([0.25 + 0.012 + 0.002]), iter([0.011, 0.013] * PROBES)
+
+    def invoke(function: str, payload: bytes) -> Invocation:
+        return Invocation(b"", Report(0.01, 0.01, 512, 90, None), next(walls))
+
+    way = measure_way(BufferOfModel(buffer.url, lambda: next(clock)), invoke, "m", SAMPLE, 20)
+    assert way.mean == pytest.approx(0.002)
+    assert list(dict(way.quantiles).values()) == pytest.approx([0.002] * len(way.quantiles)), "as long through the buffer each time"
+
+
+def test_where_nobody_is_held_the_call_at_the_end_of_a_hold_is_added(buffer: Buffer) -> None:
+    buffer.model = (200, {"plan": {"alone": {"function": "m-512:live", "hold": 0.0}}})
+    clock = ticking([0.012 + 0.001, 0.0004])  # a request, and the question whether the model is ready
+    way = measure_way(BufferOfModel(buffer.url, lambda: next(clock)), invoked(), "m", SAMPLE, 20)  # type: ignore[arg-type]
+    assert way.mean == pytest.approx(0.0014) and dict(way.quantiles)[0.95] == pytest.approx(0.0014)
+    buffer.ready = 503
+    with pytest.raises(FunctionFailed, match=r"/models/m is not ready \(503\): \{\}"):
+        measure_way(BufferOfModel(buffer.url), invoked(), "m", SAMPLE, 20)  # type: ignore[arg-type]
 
 
 def test_a_buffer_that_is_quicker_than_the_client_here_takes_nothing_and_cold_starts_do_not_count(buffer: Buffer) -> None:

@@ -1,0 +1,53 @@
+"""The process that follows a fleet, on a real Redis: what it learns of the batches that buffers record."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from math import nan
+from pathlib import Path
+
+import pytest
+
+from sluice.batching import policy as constructors
+from sluice.batching.measured import MeasuredBatch
+from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.store import Events, Limits
+from sluice.controller.fleet_process import FleetProcess
+from sluice.controller.journal import Journal, read_journal
+from sluice.local.redis_server import RedisServer
+from sluice.optimizer.control import ControlSettings
+from sluice.optimizer.control.overhead import FEWEST
+from sluice.optimizer.fleet import solve_fleet
+from tests.controller.test_live_fleet import small
+
+
+async def test_what_recorded_batches_took_beyond_their_profiles_is_planned_with_and_told(
+    redis_server: RedisServer, tmp_path: Path, namespace: str
+) -> None:
+    fleet = small()
+    expected = float(fleet.profiles["gpu", "slow"].service.mean_response[3])
+    batch = MeasuredBatch(0.0, "slow.gpu", 0, "http://a:1", "", 4, expected + 0.02, nan, nan, False, 0, ())
+    store = RedisStore(redis_server.url, "aaaaaaaa", namespace)
+    queue = store.queue("family", Limits(), "slow.gpu")
+    await queue.install(constructors.greedy(4, servers=1))
+    await queue.advance(Events(measured=[batch] * FEWEST))
+    plans, journal = RedisPlans(redis_server.url, namespace), tmp_path / "journal.jsonl"
+    process = FleetProcess(
+        fleet, solve_fleet, ControlSettings(), plans, "one", Journal(journal, plans), redis_server.url, namespace
+    )
+    running = asyncio.create_task(process.run())
+    async with asyncio.timeout(20):
+        while not journal.exists() or not list(read_journal(journal)):
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await plans.close()
+    await store.close()
+    assert [entry["words"] for entry in read_journal(journal)] == ["batches take longer than their profiles say: 20 ms of family"]
+
+
+@pytest.fixture
+def namespace() -> str:
+    return uuid.uuid4().hex
