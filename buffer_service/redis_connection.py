@@ -49,6 +49,7 @@ from redis.exceptions import (
 
 MOST_CALLS = 10_000  # in a pipe and before it: a queue has one at a time
 MOST_BYTES = 1024 * 1024  # that wait to be written; one call may have more
+LARGE = 64 * 1024  # bytes of a word from which on it is written from where it lies
 TICK = 0.01  # seconds; the limits of calls are a hundred times as long
 ERRORS: dict[str, Callable[[str], RedisError]] = {
     "ASK": AskError,
@@ -253,13 +254,14 @@ class Pipe(asyncio.Protocol):
     def _send(self, call: _Call) -> None:
         assert self._transport is not None
         try:
-            packed = [hiredis.pack_command(tuple(command)) for command in call.commands]
+            pieces = _pieces(call.commands)
         except TypeError as error:
             call.answered.set_exception(error)
             return
         call.commands = ()
         self._sent.append(call)
-        self._transport.write(packed[0] if call.count == 1 else b"".join(packed))
+        for piece in pieces:
+            self._transport.write(piece)
 
     def pause_writing(self) -> None:
         self._open = False
@@ -332,6 +334,29 @@ class Pipe(asyncio.Protocol):
             self._ring_at(max(first, now + TICK))
         if self._left:
             self._close_if_left()
+
+
+def _pieces(commands: Sequence[Command]) -> list[bytes]:
+    """The bytes of a call: what is small together, and each large word from where it lies; raises ``TypeError`` of what is no word.
+
+    Packing a body and joining it with what follows copies it twice, which costs 62 us for 600 KB.
+    """
+    pieces: list[bytes] = []
+    small: list[bytes] = []
+    for command in commands:
+        if not [word for word in command if type(word) is bytes and len(word) >= LARGE]:  # a generator costs as much as packing it
+            small.append(hiredis.pack_command(tuple(command)))
+            continue
+        small.append(b"*%d\r\n" % len(command))
+        for word in command:
+            if type(word) is bytes and len(word) >= LARGE:
+                small.append(b"$%d\r\n" % len(word))
+                pieces += (b"".join(small), word)
+                small = [b"\r\n"]
+            else:
+                small.append(hiredis.pack_command((word,))[len(b"*1\r\n") :])
+    pieces.append(small[0] if len(small) == 1 else b"".join(small))
+    return pieces
 
 
 def _learnt(error: Exception) -> Exception:

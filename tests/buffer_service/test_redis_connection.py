@@ -12,7 +12,7 @@ import redis
 import uvloop
 
 from sluice.buffer_service import redis_connection, redis_servers, redis_store
-from sluice.buffer_service.redis_connection import Endpoint, Pipe, TooManyCalls, error_of
+from sluice.buffer_service.redis_connection import LARGE, Endpoint, Pipe, TooManyCalls, error_of
 from sluice.buffer_service.redis_servers import Away, Servers
 from sluice.local.redis_server import RedisServer
 
@@ -126,6 +126,41 @@ async def test_calls_of_many_share_one_connection_and_each_gets_its_own_answers(
         answers = await asyncio.gather(*calls)
     assert answers == [[b"%d.%d" % (i, k) for k in range(i % 3 + 1)] for i in range(300)]
     assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize("length", [LARGE - 1, LARGE, LARGE + 1])
+async def test_large_words_arrive_as_they_were_asked_between_small_ones_and_other_calls(server, length):
+    servers = Servers(server.url)
+    large, other = b"a" * length, b"b" * (3 * length)
+    calls = (("PUSH", "key", large, other, "one"), ("EXPIRE", "key", 300, "two")), (("PUSH", 1, other, "\u00e9", large),)
+    answers = await asyncio.gather(*(servers.call(0, *commands) for commands in calls), servers.call(0, ("PING", "three")))
+    assert answers == [[b"one", b"two"], [large], [b"three"]]
+    assert [command for command in server.asked if command[0] in (b"PUSH", b"EXPIRE", b"PING")] == [
+        [b"PUSH", b"key", large, other, b"one"],
+        [b"EXPIRE", b"key", b"300", b"two"],
+        [b"PUSH", b"1", other, "\u00e9".encode(), large],
+        [b"PING", b"three"],
+    ]
+    await servers.close()
+
+
+async def test_large_words_are_not_copied_before_they_are_written():
+    large = bytes(LARGE)
+    pieces = redis_connection._pieces([("PUSH", "key", large), ("EXPIRE", "key", 300)])
+    assert [piece is large for piece in pieces] == [False, True, False]
+    assert b"".join(pieces) == hiredis.pack_command(("PUSH", "key", large)) + hiredis.pack_command(("EXPIRE", "key", 300))
+    assert redis_connection._pieces([("PUSH", "key", large[1:]), ("EXPIRE", "key", 300)]) == [
+        hiredis.pack_command(("PUSH", "key", large[1:])) + hiredis.pack_command(("EXPIRE", "key", 300))
+    ]
+
+
+async def test_a_word_that_cannot_be_sent_beside_a_large_one_is_the_error_of_who_asked_and_nothing_of_it_is_sent(server):
+    servers = Servers(server.url)
+    with pytest.raises(TypeError):
+        await servers.call(0, ("PUSH", bytes(LARGE), object()))
+    assert await servers.call(0, ("PING", "after")) == [b"after"]
+    assert all(command[0] != b"PUSH" for command in server.asked)
+    await servers.close()
 
 
 async def test_answers_that_come_in_pieces_of_one_byte_are_put_together():
