@@ -29,7 +29,7 @@ class Buffer:
         buffer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+            protocol_version, wbufsize = "HTTP/1.1", -1  # head and body in one segment, which is answered at once
 
             def do_GET(self) -> None:
                 if self.path.endswith("/ready"):
