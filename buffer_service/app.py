@@ -48,7 +48,7 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.results import Bounds
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
-from sluice.buffer_service.settings import Settings, without_password
+from sluice.buffer_service.settings import PREFIX, Settings, without_password
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
@@ -419,9 +419,9 @@ class Server:
         settings = self._service.settings
         try:
             await self._service.start()
-            await self.http.start(settings.host, settings.port)
+            await _listen(self.http, settings.host, settings.port, "PORT")
             if self.admin is not None:
-                await self.admin.start(settings.host, settings.admin_port)
+                await _listen(self.admin, settings.host, settings.admin_port, "ADMIN_PORT")
                 _log.info("metrics and the page on http://%s:%d", settings.host, self.admin.port)
             # What is there now stays as long as the process: full collections, which stop all requests, need not look at it again.
             gc.collect()
@@ -458,6 +458,14 @@ class Server:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
+
+
+async def _listen(server: HttpServer, host: str, port: int, setting: str) -> None:
+    """Raises ``InvalidInput`` where somebody has the port, perhaps since it was looked at first."""
+    try:
+        await server.start(host, port)
+    except OSError as error:
+        raise InvalidInput(PREFIX + setting, port, f"a free port of {host} ({error.strerror or error})") from None
 
 
 def _most_connections() -> int:

@@ -18,7 +18,7 @@ from sluice.batching import log_lines
 from sluice.batching.log_lines import LogLines
 
 PENDING = 1024 * 1024  # bytes that wait to be written, at most
-SELDOM = 10.0  # seconds between two lines of one kind
+SELDOM = 60.0  # seconds between two lines of one kind
 MOST_KINDS = 256  # of lines that are counted
 
 

@@ -220,7 +220,7 @@ class Gate:
         with self._trials.shut():
             await self._try_until_it_works()
         self._trials.worked()
-        _log.warning("Redis answers again")
+        _log.info("Redis answers again")
 
     async def _try_until_it_works(self) -> None:
         while self._breaker.away is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMAT, LEVEL = "SLUICE_LOG_FORMAT", "SLUICE_LOG_LEVEL"
 LONGEST_LINE = 16 * 1024  # characters of what is said, and of its traceback; what is longer is cut
 AGAIN = 60.0  # s after which the same warning is told again
-MOST_KINDS = 256  # of warnings that are counted; beyond them the one told longest ago is forgotten
+MOST_KINDS = 256  # of warnings that are counted; beyond them the one that came longest ago is forgotten
 
 
 class LogLines(NamedTuple):
@@ -69,7 +70,8 @@ class Repeated(logging.Filter):
     def __init__(self, interval: float = AGAIN, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._interval, self._clock = interval, clock
-        self._told: dict[tuple[str, int, str], tuple[float, int]] = {}  # when, and how many since; the last told at the end
+        self._told: dict[tuple[str, int, str], tuple[float, int]] = {}  # when, and how many since; the last that came at the end
+        self._counting = threading.Lock()  # threads log too
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
@@ -79,14 +81,16 @@ class Repeated(logging.Filter):
         except Exception:  # what is logged does not fit its own text: the handler's to tell
             return True
         kind = record.name, record.levelno, said
-        at, more = self._told.get(kind, (-float("inf"), 0))
-        if now < at + self._interval:
-            self._told[kind] = at, more + 1
+        with self._counting:
+            at, more = self._told.pop(kind, (-float("inf"), 0))
+            if again := now >= at + self._interval:
+                self._told[kind] = now, 0
+            else:
+                self._told[kind] = at, more + 1
+            if len(self._told) > MOST_KINDS:
+                del self._told[next(iter(self._told))]
+        if not again:
             return False
-        self._told.pop(kind, None)
-        self._told[kind] = now, 0
-        if len(self._told) > MOST_KINDS:
-            del self._told[next(iter(self._told))]
         if more:
             record.msg, record.args = f"{said} ({more} more like it in the last {now - at:.0f} s)", ()
         return True

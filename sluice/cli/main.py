@@ -14,10 +14,11 @@ from typing import Any
 
 import click
 
-from sluice.batching.errors import DispatchFailed, Infeasible, InvalidInput, KeyRefused, NotConverged, SluiceError
+from sluice.batching.errors import Infeasible, InvalidInput, KeyRefused, SluiceError
 from sluice.cli.suggestions import SuggestingGroup
 
-EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, KeyRefused: 2, Infeasible: 1, NotConverged: 1, DispatchFailed: 1}
+EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, KeyRefused: 2}
+"""Of misuse; whatever else cannot be done ends with 1."""
 
 DISTRIBUTION = "sluice-batching"
 """What pip calls the package."""
@@ -98,12 +99,17 @@ class LazyGroup(SuggestingGroup):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name=DISTRIBUTION)
 def sluice() -> None:
-    """SLO-aware batching for serverless inference."""
+    """SLO-aware batching for serverless inference.
+
+    Begin with `sluice demo`, which runs all of it on this machine. For a model of your own: `sluice new`; then `sluice fit` (from a
+    trace to arrivals), `sluice profile` (from a function to its times), `sluice recommend` (what to deploy, and whether), `sluice
+    serve`, and `sluice control`, which goes on tuning it.
+    """
 
 
 def exit_code(error: SluiceError) -> int:
-    """The exit code of the nearest named ancestor of the error."""
-    return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
+    """That of the nearest ancestor of the error that has one, else 1."""
+    return next((EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES), 1)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import socket
 import aiohttp
 import pytest
 
+from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.app import BufferService, Server
 from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.memory_store import MemoryStore
@@ -49,7 +50,7 @@ async def test_who_asks_twice_for_the_end_need_not_wait_for_what_is_under_way(fu
 
 async def test_a_port_that_cannot_be_had_is_an_error_that_leaves_nothing_running(function):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = Server(service_of(function, taken.getsockname()[1]))
-        with pytest.raises(OSError, match="address already in use"):
+        server = Server(service_of(function, port := taken.getsockname()[1]))
+        with pytest.raises(InvalidInput, match=rf"SLUICE_PORT: {port} is not allowed; allowed: a free port of 127.0.0.1"):
             await server.serve()
     assert not server.listening.is_set() and len(asyncio.all_tasks()) == 1

@@ -10,13 +10,13 @@ from pathlib import Path
 import click
 import pytest
 
-from sluice.batching.errors import InvalidInput, SluiceError
+from sluice.batching.errors import SluiceError
 from sluice.cli.cost_options import ARCHITECTURES
 from sluice.cli.main import COMMANDS, COMPUTING, EXIT_CODES, LazyGroup, exit_code, sluice
 from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("batching", "buffer_service", "cli", "local", "optimizer", "packaging", "profiler")
+ROOMS = ("batching", "buffer_service", "cli", "controller", "http", "local", "optimizer", "packaging", "profiler")
 PACKAGES = tuple(f"sluice.{room}" for room in ROOMS)
 
 
@@ -31,10 +31,14 @@ def every_error():
     return {kind for kind in below(SluiceError) - {SluiceError} if kind.__module__.startswith(PACKAGES)}
 
 
-def test_every_error_has_an_exit_code_of_its_own_or_of_its_ancestor():
+def test_misuse_ends_with_2_and_every_other_error_with_1():
     for kind in every_error():
-        assert any(ancestor in EXIT_CODES for ancestor in kind.__mro__), kind
-    assert exit_code(InvalidInput("field", 1, "2")) == 2
+        assert exit_code(kind.__new__(kind)) == (2 if issubclass(kind, tuple(EXIT_CODES)) else 1), kind
+    assert {kind.__name__ for kind in every_error() if exit_code(kind.__new__(kind)) == 1} >= {
+        "Infeasible",
+        "DecisionLost",
+        "StoreUnavailable",
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
