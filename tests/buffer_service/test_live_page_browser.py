@@ -8,6 +8,8 @@ import pytest
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, Slo
+from sluice.batching.errors import StoreUnavailable
+from sluice.buffer_service.page import Door
 from studies.headless import browser, find_browser
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 from tests.buffer_service.test_page_decisions import Journal, entry
@@ -164,15 +166,17 @@ async def test_every_part_of_the_page_has_a_name_for_who_does_not_see_it(functio
         assert len(ids) == len(set(ids))
 
 
-async def test_a_buffer_that_falls_silent_is_said_to_and_is_read_again_when_it_is_back(function):
+async def test_a_buffer_that_falls_silent_is_said_to_and_is_read_again_when_it_is_back(function, monkeypatch):
+    async def silent(door):
+        raise StoreUnavailable("Redis is away")
+
     async with serving(function, None, plans=Plans(resnet())) as buffer, browser(BROWSER) as tab:
         await tab.open(buffer.url)
         await tab.until(READ)
-        page = buffer.service.page
-        buffer.service.page = None
-        await read_again(tab)
-        await tab.until("document.getElementById('said').textContent === 'The buffer does not answer.'")
-        assert "404" in await tab.evaluate("document.getElementById('contact').innerText")
-        buffer.service.page = page
+        with monkeypatch.context() as patched:
+            patched.setattr(Door, "status", silent)
+            await read_again(tab)
+            await tab.until("document.getElementById('said').textContent === 'The buffer does not answer.'")
+            assert "503" in await tab.evaluate("document.getElementById('contact').innerText")
         await read_again(tab)
         await tab.until("document.getElementById('contact').innerText.startsWith('As of')")
