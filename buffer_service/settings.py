@@ -106,6 +106,9 @@ class Settings:
         the time in which who asks it notices. Part of ``drain_timeout``, half of it at the most; 0 closes at once.
     page
         ``on`` answers ``/`` with the live page, for everybody who may send requests; ``off`` does not.
+    cloudwatch
+        ``on`` writes what happened to each model as lines of CloudWatch's embedded metric format on stdout, every ten seconds, as
+        the stack's template has it; ``off`` writes none.
     traces
         ``on`` makes spans of OpenTelemetry, and exports them to where its own variables say (OTEL_EXPORTER_OTLP_ENDPOINT); it needs
         the extra ``otel``. ``off`` makes none, and costs nothing.
@@ -144,6 +147,7 @@ class Settings:
     drain_timeout: float = 30.0
     leave_delay: float = 1.0
     page: str = "on"
+    cloudwatch: str = "off"
     traces: str = "off"
     gb_second_usd: float = 0.0
     invocation_usd: float = 0.0
@@ -183,8 +187,9 @@ class Settings:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "USD >= 0; 0 is not told")
         if self.page not in ("on", "off"):
             raise InvalidInput(PREFIX + "PAGE", self.page, "on or off")
-        if self.traces not in ("off", "on"):
-            raise InvalidInput(PREFIX + "TRACES", self.traces, "off or on")
+        for name in ("cloudwatch", "traces"):
+            if getattr(self, name) not in ("off", "on"):
+                raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "off or on")
         if re.match("file:.|ssm:/|redis:$", self.plans) is None:
             raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH, ssm:/path/ or redis:")
         if self.plans == "redis:" and self.redis_url.startswith("memory://"):

@@ -41,6 +41,7 @@ SET = {
     "drain_timeout": ("6.5", 6.5),
     "leave_delay": ("0", 0.0),
     "page": ("off", "off"),
+    "cloudwatch": ("on", "on"),
     "traces": ("on", "on"),
     "gb_second_usd": ("1.5e-5", 1.5e-5),
     "invocation_usd": ("2e-7", 2e-7),
