@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import logging
+import os
 import resource
 import signal
 import sys
@@ -48,7 +49,7 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.results import Bounds
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
-from sluice.buffer_service.settings import PREFIX, Settings, without_password
+from sluice.buffer_service.settings import PREFIX, Settings, misspelt, without_password
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
@@ -493,6 +494,8 @@ def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     out, err = unblocked(sys.stdout), unblocked(sys.stderr)
     log_to(err, LogLines(settings.log_format, settings.log_level))
+    for name, meant in misspelt(os.environ).items():
+        _log.warning("%s is no setting of the buffer and changes nothing; is %s meant?", name, meant)
     telemetry = Telemetry(out if settings.cloudwatch == "on" else None, deployment=settings.namespace)
     telemetry.watch("stdout", out)
     telemetry.watch("stderr", err)
