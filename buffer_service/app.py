@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import logging
+import os
 import resource
 import signal
 import sys
@@ -48,7 +49,7 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.results import Bounds
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
-from sluice.buffer_service.settings import PREFIX, Settings, without_password
+from sluice.buffer_service.settings import PREFIX, Settings, misspelt, without_password
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
@@ -60,7 +61,7 @@ from sluice.http.server import HttpServer
 if TYPE_CHECKING:
     from sluice.buffer_service.traces import Traces
 
-EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
+EMIT_INTERVAL = 10.0  # seconds between two lines for CloudWatch
 RECEIVE_PAUSE = 0.2  # seconds between two tries to receive while the store is away
 CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
 SILENT_INTERVAL = 60.0  # seconds between two lines about a function that does not answer
@@ -493,7 +494,9 @@ def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     out, err = unblocked(sys.stdout), unblocked(sys.stderr)
     log_to(err, LogLines(settings.log_format, settings.log_level))
-    telemetry = Telemetry(out, deployment=settings.namespace)
+    for name, meant in misspelt(os.environ).items():
+        _log.warning("%s is no setting of the buffer and changes nothing; is %s meant?", name, meant)
+    telemetry = Telemetry(out if settings.cloudwatch == "on" else None, deployment=settings.namespace)
     telemetry.watch("stdout", out)
     telemetry.watch("stderr", err)
     # A connection each for the callers who wait: as many as the system allows, not as few as it starts with.
