@@ -42,7 +42,7 @@ from sluice.buffer_service.lending import Lending
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.page import Decisions, Door, Prices, Recorded, Watch
+from sluice.buffer_service.page import Decisions, Devices, Door, Prices, Recorded, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
@@ -53,6 +53,7 @@ from sluice.buffer_service.settings import PREFIX, Settings, misspelt, without_p
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.http.connection import Fields, Patience
 from sluice.http.heap import keep_freed_memory
 from sluice.http.room import Connections, Room
@@ -123,7 +124,8 @@ class BufferService:
         prices = Prices(settings.gb_second_usd, settings.invocation_usd)
         shared = store is None and not settings.redis_url.startswith(IN_MEMORY)
         recorded = Recorded(partial(RecordReader, settings.redis_url, namespace=settings.namespace) if shared else None, clock)
-        watch = Watch(self, Decisions(journal, clock), recorded, clock, time.time, prices)
+        devices = Devices(WorkerRegistry(settings.redis_url, settings.namespace) if shared else None, clock)
+        watch = Watch(self, Decisions(journal, clock), recorded, devices, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
         self._lending: Lending | None = None
