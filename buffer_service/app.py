@@ -326,7 +326,8 @@ class BufferService:
             route, place = silent[0]
             field = f"beside[{place - 1}].function" if place else "function"
             field += f" of route {route.name}" if route.name else ""
-            raise SilentFunction(field, route.functions[place], "one that answers, as one of the plan in force does")
+            shown = without_password(route.functions[place])
+            raise SilentFunction(field, shown, "one that answers, as one of the plan in force does")
 
     async def _check_function(self, model: str, route: Route, function: str) -> list[bool | BaseException]:
         """Of each worker of a function of a route, whether it answers, or what is wrong with it."""
@@ -354,7 +355,7 @@ class BufferService:
             )
             return not isinstance(error, (FunctionUnavailable, TimeoutError))
         if served != expected:
-            raise InvalidInput(field, expected, f"the model that {function} serves, {served!r}")
+            raise InvalidInput(field, expected, f"the model that {without_password(function)} serves, {served!r}")
         return True
 
     async def _receive(self, store: Store, callers: Callers, lending: Lending) -> None:

@@ -30,6 +30,7 @@ from sluice.buffer_service.members import encode_answers as encode_message
 from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Fetch, Instructions, Invocation, Message, Move
 from sluice.buffer_service.route_state import BACKOFF, LEFT_HEADER, ROUTE_HEADER, Caller, RouteState
+from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
@@ -73,7 +74,7 @@ async def describe(model: str, function: str, invoker: Invoker) -> dict[str, Any
                 raise
             await asyncio.sleep(random.uniform(0, BACKOFF * 2**attempt))
         except WireError as error:
-            raise FunctionFailed(f"function {function!r}: {error}") from None
+            raise FunctionFailed(f"function {without_password(function)!r}: {error}") from None
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 

@@ -40,7 +40,7 @@ from sluice.batching.errors import InvalidInput, SluiceError, StoreUnavailable, 
 from sluice.batching.policy import INF
 from sluice.buffer_service.invokers import UnknownFunction
 from sluice.buffer_service.redis_plans import RedisPlans
-from sluice.buffer_service.settings import Settings
+from sluice.buffer_service.settings import Settings, without_password
 
 MAX_PLAN_BYTES = 16 * 1024 * 1024
 """Of a document; a table of ``policy.MAX_ROWS`` rows has 2 MB at most."""
@@ -164,7 +164,7 @@ def _shown(route: Route) -> str:
     bound = f" up to {route.up_to:g}" if route.up_to is not None else ""
     share = f"{route.name}{bound} with {100 * route.share:.3g} %: " if route.name else ""
     tables = zip(route.rule().tables, route.functions, strict=True)
-    return share + ", beside it ".join(f"{table.kind} on {function}" for table, function in tables)
+    return share + ", beside it ".join(f"{table.kind} on {without_password(function)}" for table, function in tables)
 
 
 class PlanFollower:

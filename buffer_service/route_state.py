@@ -96,6 +96,7 @@ from sluice.buffer_service.route_instructions import (
     Refusal,
 )
 from sluice.buffer_service.route_life import ENDING, LIVES, RETIRED, Fact, Life
+from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.slack_line import SlackLine
 from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.buffer_service.told import NOTHING_TOLD, Told
@@ -1150,7 +1151,8 @@ def _patient(arrivals: list[tuple[float, bytes]]) -> int:
 
 
 def _suspended(suspension: Suspension) -> str:
-    return f"function {suspension.function!r} failed again and again, and is asked again in {suspension.wait:.1f} s"
+    shown = without_password(suspension.function)
+    return f"function {shown!r} failed again and again, and is asked again in {suspension.wait:.1f} s"
 
 
 def _with_header(answers: list[Answer], name: str, value: str) -> list[Answer]:

@@ -25,6 +25,7 @@ from sluice.buffer_service.request_size import Headers, size_reader
 from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.routing import Router, choice
+from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.telemetry import ModelTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Classes, Told
@@ -107,7 +108,7 @@ class ServedModel:
         function, hold = routes[0].alone
         plan: dict[str, Any] = {"digest": self.plan.digest, "made_at": self.plan.made_at}
         if hold < math.inf:
-            plan["alone"] = {"function": function, "hold": hold}
+            plan["alone"] = {"function": without_password(function), "hold": hold}
         if self.plan.classes:
             plan["classes"] = msgspec.to_builtins(self.plan.classes)
         ours = {"name": self.plan.model, "plan": plan}

@@ -25,8 +25,13 @@ NAMESPACE = "sluice"
 
 
 def without_password(url: str) -> str:
-    """A URL as it may be shown: a password has no place in a log."""
-    return re.sub("//[^/@]*@", "//***@", url)
+    """A URL, or some with commas between, as it may be shown: a password has no place in a log, an answer or a metric.
+
+    Neither has one with a slash in it, of which no URL is made before that is written as %2F.
+    """
+    shown = re.sub("//[^/@]*@", "//***@", url)
+    shown = re.sub(r"//(?!\*\*\*@)[^,\s]*@", "//***@", shown)
+    return re.sub("([?&]password=)[^&]*", r"\1***", shown)
 
 
 def usable_memory(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:

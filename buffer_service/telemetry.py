@@ -27,7 +27,7 @@ from prometheus_client import Counter, Gauge, ProcessCollector
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
-from sluice.buffer_service.settings import NAMESPACE
+from sluice.buffer_service.settings import NAMESPACE, without_password
 from sluice.buffer_service.tallies import Amounts, Count, Counters, Distribution, Gauges, Histograms, Registry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.http.room import Connections, Room
@@ -333,7 +333,7 @@ class ModelTelemetry:
     def follow(self, plan: Plan) -> None:
         """Another plan is in force."""
         tables = [table for route in plan.all_routes for table in zip(route.functions, route.rule().tables, strict=True)]
-        labels = {(self.name, plan.digest, function, table.kind) for function, table in tables}
+        labels = {(self.name, plan.digest, without_password(function), table.kind) for function, table in tables}
         for gone in self._plan_labels - labels:
             self._telemetry._plan.remove(*gone)
         for here in labels:
@@ -357,9 +357,9 @@ class ModelTelemetry:
         for gone in self._functions.keys() - functions:
             del self._functions[gone]
             for metric in (telemetry._function_batches, telemetry._function_requests, telemetry._function_failures):
-                metric.remove_by_labels({"model": self.name, "function": gone})
+                metric.remove_by_labels({"model": self.name, "function": without_password(gone)})
         for new in functions - self._functions.keys():
-            labels = self.name, new
+            labels = self.name, without_password(new)
             self._functions[new] = telemetry._function_batches.labels(*labels), telemetry._function_requests.labels(*labels)
 
     def _follow_classes(self, names: set[str]) -> None:
@@ -430,7 +430,7 @@ class ModelTelemetry:
         """An invocation of a function failed."""
         self._telemetry._failures.labels(self.name, error).value += 1
         if function in self._functions:
-            self._telemetry._function_failures.labels(self.name, function, error).value += 1
+            self._telemetry._function_failures.labels(self.name, without_password(function), error).value += 1
 
     def asked_again(self) -> None:
         """An invocation is made because one failed."""

@@ -31,6 +31,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from sluice.buffer_service.invokers import Invoker
 from sluice.buffer_service.invokers.port import asking
 from sluice.buffer_service.kept_requests import REPLAYED
+from sluice.buffer_service.settings import without_password
 from sluice.http.connection import Fields
 from sluice.http.server import Client, Request
 from sluice.lambda_fn.contract import Batch, Item
@@ -164,7 +165,7 @@ class TracedInvoker:
     async def ask(self, function: str, batch: Batch, avoid: str = "") -> bytes:
         attributes: dict[str, str | int] = {"sluice.model": batch.model, "sluice.batch.size": len(batch.items)}
         links = [link for item in batch.items if (link := _link(item)) is not None]
-        now, called = self._clock(), {"sluice.function.name": function}
+        now, called = self._clock(), {"sluice.function.name": without_password(function)}
         whole = self._tracer.start_span("batch", Context(), SpanKind.INTERNAL, attributes, links, now)
         span = self._tracer.start_span("invoke", set_span_in_context(whole), SpanKind.CLIENT, called, start_time=now)
         try:

@@ -215,11 +215,12 @@ def worker_addresses(function: str) -> Sequence[str]:
     """The workers that a plan's ``function`` names, one or several with commas between; raises ``UnknownFunction``."""
     addresses = tuple(function.split(","))
     for address in addresses:
+        shown, all_shown = without_password(address), without_password(function)
         if not address.startswith(("http://", "https://")):
             allowed = "http:// or https:// addresses with commas between; a comma within one is %2C"
-            raise UnknownFunction(f"function: {address!r} in {function!r} is not allowed; allowed: {allowed}")
+            raise UnknownFunction(f"function: {shown!r} in {all_shown!r} is not allowed; allowed: {allowed}")
         if addresses.count(address) > 1:
-            raise UnknownFunction(f"function: {address!r} is named twice in {function!r}; allowed: each worker once")
+            raise UnknownFunction(f"function: {shown!r} is named twice in {all_shown!r}; allowed: each worker once")
     return addresses
 
 

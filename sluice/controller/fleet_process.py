@@ -26,6 +26,7 @@ from sluice.batching.errors import FunctionFailed, SluiceError
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.invokers.http_client import ClientError, HttpClient
 from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.controller.arrival_counts import ArrivalCounts
@@ -177,7 +178,7 @@ class FleetProcess:
             self._unwritten[plan.model] = replace(plan, made_at=datetime.now(UTC).isoformat(timespec="milliseconds"))
         if orders.plans:
             self._start(self._write())
-        self._say("", [f"{load.address} is to load {load.variant}" for load in orders.loads])
+        self._say("", [f"{without_password(load.address)} is to load {load.variant}" for load in orders.loads])
         for load in orders.loads:
             self._start(self._load(load))
 

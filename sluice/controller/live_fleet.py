@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from sluice.batching.documents import Plan, PolicyDocument, Route
 from sluice.batching.policy import Policy
+from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.worker_registry import Registered
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.control import ControlledFleet, FleetController, Instructions, Queue
@@ -163,7 +164,7 @@ class LiveFleet:
             else:
                 self._take(now, free, address, found, told)
         if frozenset(left_alone) - self._left_alone:
-            told.said.append(f"no place in the fleet file for {', '.join(left_alone)}")
+            told.said.append(f"no place in the fleet file for {', '.join(map(without_password, left_alone))}")
         self._left_alone = frozenset(left_alone)
         return self._orders(told)
 
@@ -200,14 +201,14 @@ class LiveFleet:
         worker = self._places[place]
         assert worker is not None
         self._places[place] = None
-        told.said.append(f"{worker.address} {why}")
+        told.said.append(f"{without_password(worker.address)} {why}")
         self._note(now, self._controller.died(now, place), told)
 
     def _take(self, now: float, place: int, address: str, found: Registered, told: _Told) -> None:
         ready, throughput = _ready(found), self._controller.problem.throughput[self._types[place]]
         hosts = next((m for m, name in enumerate(self._names) if name in ready and throughput[m] > 0), None)
         self._places[place] = _Worker(address, hosts, ready=ready)
-        told.said.append(f"{address} joins with {'nothing' if hosts is None else self._names[hosts]}")
+        told.said.append(f"{without_password(address)} joins with {'nothing' if hosts is None else self._names[hosts]}")
         self._note(now, self._controller.joined(now, place, IDLE if hosts is None else hosts), told)
 
     def _alone(self, now: float, instructions: Instructions) -> Orders:

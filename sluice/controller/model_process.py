@@ -23,7 +23,7 @@ from typing import NamedTuple
 from sluice.batching.documents import Plan
 from sluice.batching.errors import InvalidInput, SluiceError, StoreUnavailable
 from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
-from sluice.buffer_service.settings import NAMESPACE
+from sluice.buffer_service.settings import NAMESPACE, without_password
 from sluice.buffer_service.stream_reader import NewArrivals, NewBatches, News, RecordReader
 from sluice.controller.deciding import Decider
 from sluice.controller.journal import Journal
@@ -187,7 +187,7 @@ class ModelProcess:
 
     async def _follow(self, model: str, decision: Decision, seconds: float) -> None:
         """Put what was decided into force, and say so."""
-        words = f"{decision.trigger.words}: {decision.why}"
+        words = without_password(f"{decision.trigger.words}: {decision.why}")
         if decision.alarm:
             words = f"{words}; {decision.alarm}"
         written = False
@@ -203,6 +203,7 @@ class ModelProcess:
         _log.info("%s: %s", model, words)
 
     async def _tell(self, model: str, words: str) -> None:
+        words = without_password(words)
         _log.info("%s: %s", model, words)
         await self._journal.note(model, words)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sluice.batching.documents import Plan, ServiceProfile, Slo
 from sluice.batching.errors import InvalidInput, require
+from sluice.buffer_service.settings import without_password
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend.offers import WorkerOffer, machine_offer
 from sluice.optimizer.simulation.function import LARGEST_BATCH
@@ -63,7 +64,7 @@ class ModelSetups:
         if self.servers is not None:
             require(profile is not None, "--profile", None, f"that of {plan.model}'s workers, with --servers")
             assert profile is not None
-            offers = (machine_offer(profile.function, profile, 0.0, self.max_batch_size),)
+            offers = (machine_offer(without_password(profile.function), profile, 0.0, self.max_batch_size),)
         setup = TuningSetup(
             plan.model,
             slos,

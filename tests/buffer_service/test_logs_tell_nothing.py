@@ -1,4 +1,7 @@
-"""No body, key, token or header of a request is in what the buffer writes, at any level, whatever becomes of the request."""
+"""No body, key, token or header of a request is in what the buffer writes, at any level, whatever becomes of the request.
+
+Nor is the password of a worker, there or in what the buffer answers.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ import pytest
 
 from sluice.batching import policy as constructors
 from sluice.batching.errors import FunctionFailed
+from sluice.buffer_service.invokers import FunctionUnavailable, LocalInvoker
 from sluice.lambda_fn.contract import Answer, Batch
-from tests.buffer_service.conftest import Function, serving
+from tests.buffer_service.conftest import Function, Plans, plan, serving
 
 SECRET = "hunter2"
 BODY = json.dumps({"card": SECRET}).encode()
@@ -51,3 +55,25 @@ async def test_nothing_of_a_request_is_logged(answer: object, caplog: pytest.Log
     assert statuses[2:] == [404, 413]
     written = caplog.text + out.getvalue() + "".join(str(record.__dict__) for record in caplog.records)
     assert SECRET not in written
+
+
+async def unavailable(batch: Batch) -> list[Answer]:
+    raise FunctionUnavailable("nobody answers")
+
+
+async def test_the_password_of_a_worker_is_in_no_answer_no_metric_and_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    address = f"http://buffer:{SECRET}@worker:8500"
+    function, told = Function(), []
+    with caplog.at_level(logging.DEBUG):
+        plans = Plans(plan(constructors.no_batching(), function=address))
+        async with serving(function, constructors.no_batching(), plans=plans, invoker=LocalInvoker({address: function})) as buffer:
+            told += [await buffer.post("/models/m", b"1"), await buffer.get("/v2/models/m")]
+            function.answer = unavailable  # type: ignore[assignment]
+            for _ in range(10):
+                told.append(await buffer.post("/models/m", b"1"))
+            told += [await buffer.get(path) for path in ("/metrics", "/status")]
+    said = b"".join(body for _, _, body in told).decode()
+    assert told[-3][0] == 503 and "function 'http://***@worker:8500' failed again and again" in said
+    assert said.count('function="http://***@worker:8500"') >= 3 and '"function":"http://***@worker:8500"' in said
+    assert "no_batching on http://***@worker:8500" in caplog.text
+    assert SECRET not in said + caplog.text

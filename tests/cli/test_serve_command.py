@@ -47,6 +47,15 @@ def test_a_port_that_somebody_has_is_refused_before_a_plan_is_taken(exit_of: Run
     assert err == f"sluice: --port (SLUICE_PORT): {port} is not allowed; allowed: {allowed}"
 
 
+@pytest.mark.parametrize("secret", ["hunter/2", "hunter#2", "hunter?2"])
+def test_of_a_password_that_no_url_may_have_so_nothing_is_said_but_how_it_is_written(
+    secret: str, exit_of: Run, started: list[Settings]
+) -> None:
+    code, _, err = exit_of("serve", "--redis-url", f"redis://buffer:{secret}@cache:6379/0", "--port", "0")
+    assert (code, started) == (2, []) and "'redis://***@cache:6379/0'" in err and "in a password / is %2F, ? is %3F" in err
+    assert "hunter" not in err
+
+
 def test_so_is_one_for_who_operates_it(exit_of: Run, started: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
