@@ -67,9 +67,8 @@ def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Sl
     named = [re.fullmatch(r"p([^=]*)=(.*)", text) for text in texts]
     if len(texts) == 1 and named[0] is None:
         return (_slo(_latency(texts[0]), PERCENTILE if percentile is None else percentile),)
-    for text, match in zip(texts, named, strict=True):
-        if match is None:
-            raise InvalidInput("--slo", text, _allowed_for(text))
+    if None in named:
+        raise InvalidInput("slo", list(texts), _allowed_for(texts[named.index(None)]))
     if percentile is not None:
         raise InvalidInput("percentile", percentile, "only beside --slo DURATION, as pP=DURATION names its own")
     slos = tuple(_slo(_latency(match[2]), _percentile(text, match[1])) for text, match in zip(texts, named, strict=True) if match)

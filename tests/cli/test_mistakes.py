@@ -31,7 +31,7 @@ MISTAKES = {
     f"recommend {POISSON} --slo 95=0.2": "as in p95=200ms and p99=0.4; did you mean p95=0.2?",
     f"recommend {POISSON} --slo p95<0.2": "as in p95=200ms and p99=0.4; did you mean p95=0.2?",
     f"recommend {POISSON} --slo p95:0.2": "did you mean p95=0.2?",
-    f"recommend {POISSON} --slo p95=0.2 --slo p99<=400ms": "--slo: 'p99<=400ms' is not allowed; allowed: one latency",
+    f"recommend {POISSON} --slo p95=0.2 --slo p99<=400ms": "and p99=0.4; did you mean p99=400ms?",
     f"recommend {POISSON} --slo p95": "--slo: 'p95' is not allowed; allowed: one latency (with --percentile), or pP=LATENCY",
     f"recommend {POISSON} --slo 0.2 --percentile 95%": "'95%' is not allowed; allowed: percent of the requests as a number alone",
     f"recommend {POISSON} --slo 0.2 --percentile 0.95": "allowed: percent of the requests, at least 1; did you mean p95?",
