@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import logging
+import os
 import resource
 import signal
 import sys
@@ -41,17 +42,18 @@ from sluice.buffer_service.lending import Lending
 from sluice.buffer_service.logs import Seldom, unblocked
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.page import Decisions, Door, Prices, Recorded, Watch
+from sluice.buffer_service.page import Decisions, Devices, Door, Prices, Recorded, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.results import Bounds
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
-from sluice.buffer_service.settings import PREFIX, Settings, without_password
+from sluice.buffer_service.settings import PREFIX, Settings, misspelt, without_password
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.http.connection import Fields, Patience
 from sluice.http.heap import keep_freed_memory
 from sluice.http.room import Connections, Room
@@ -60,7 +62,7 @@ from sluice.http.server import HttpServer
 if TYPE_CHECKING:
     from sluice.buffer_service.traces import Traces
 
-EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
+EMIT_INTERVAL = 10.0  # seconds between two lines for CloudWatch
 RECEIVE_PAUSE = 0.2  # seconds between two tries to receive while the store is away
 CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
 SILENT_INTERVAL = 60.0  # seconds between two lines about a function that does not answer
@@ -122,7 +124,8 @@ class BufferService:
         prices = Prices(settings.gb_second_usd, settings.invocation_usd)
         shared = store is None and not settings.redis_url.startswith(IN_MEMORY)
         recorded = Recorded(partial(RecordReader, settings.redis_url, namespace=settings.namespace) if shared else None, clock)
-        watch = Watch(self, Decisions(journal, clock), recorded, clock, time.time, prices)
+        devices = Devices(WorkerRegistry(settings.redis_url, settings.namespace) if shared else None, clock)
+        watch = Watch(self, Decisions(journal, clock), recorded, devices, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
         self._lending: Lending | None = None
@@ -508,7 +511,9 @@ def main(settings: Settings) -> None:
     lines = LogLines(settings.log_format, settings.log_level)
     out, err = unblocked(sys.stdout, lines), unblocked(sys.stderr, lines)
     log_to(err, lines)
-    telemetry = Telemetry(out, deployment=settings.namespace)
+    for name, meant in misspelt(os.environ).items():
+        _log.warning("%s is no setting of the buffer and changes nothing; is %s meant?", name, meant)
+    telemetry = Telemetry(out if settings.cloudwatch == "on" else None, deployment=settings.namespace)
     telemetry.watch("stdout", out)
     telemetry.watch("stderr", err)
     # A connection each for the callers who wait: as many as the system allows, not as few as it starts with.

@@ -5,6 +5,7 @@ Every field is the environment variable ``SLUICE_`` + its name in capitals; ``AW
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from sluice.batching.log_lines import LogLines
 
 PREFIX = "SLUICE_"
 PRICES = ("gb_second_usd", "invocation_usd")
+NEAR = 0.9  # how much alike two names are of which one is meant by the other
 NAMESPACE = "sluice"
 """What the keys in Redis begin with unless told otherwise."""
 
@@ -47,6 +49,14 @@ def usable_memory(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("
     return min(amounts)
 
 
+def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that are no setting of the buffer but look like one, and like which; others are of workers and functions."""
+    names = [PREFIX + setting.name.upper() for setting in fields(Settings)]
+    others = [name for name in environment if name.startswith(PREFIX) and name not in names]
+    near = {name: difflib.get_close_matches(name, names, n=1, cutoff=NEAR) for name in others}
+    return {name: found[0] for name, found in near.items() if found}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How this process of the buffer runs. Durations in seconds, or with their unit (``200ms``, ``5min``); sizes in bytes.
@@ -73,6 +83,8 @@ class Settings:
     jwt_jwks, jwt_issuer, jwt_audience
         Where the issuer of JSON Web Tokens publishes its keys, an ``https:`` URL or ``file:PATH``, and what its tokens have as
         ``iss`` and ``aud``: who asks for a model then needs a token, or an API key where there are some. Empty knows none.
+    host, port
+        Where it listens; port 0 chooses one that is free.
     admin_port
         Where ``/metrics``, ``/`` and ``/status`` are then answered, and not at ``port``: for operators of the buffer, not for who
         asks it. 0 answers them at ``port``.
@@ -113,11 +125,16 @@ class Settings:
         the time in which who asks it notices. Part of ``drain_timeout``, half of it at the most; 0 closes at once.
     page
         ``on`` answers ``/`` with the live page, for everybody who may send requests; ``off`` does not.
+    cloudwatch
+        ``on`` writes what happened to each model as lines of CloudWatch's embedded metric format on stdout, every ten seconds, as
+        the stack's template has it; ``off`` writes none.
     traces
         ``on`` makes spans of OpenTelemetry, and exports them to where its own variables say (OTEL_EXPORTER_OTLP_ENDPOINT); it needs
         the extra ``otel``. ``off`` makes none, and costs nothing.
     gb_second_usd, invocation_usd
         What a GB-second of a function and an invocation cost (USD), by which the live page reckons what was billed; 0 is not told.
+    log_level, log_format
+        From which level on lines are logged (``debug``, ``info``, ``warning``, ``error``), as ``text`` or as ``json``.
     """
 
     redis_url: str = "redis://127.0.0.1:6379/0"
@@ -151,6 +168,7 @@ class Settings:
     drain_timeout: float = 30.0
     leave_delay: float = 1.0
     page: str = "on"
+    cloudwatch: str = "off"
     traces: str = "off"
     gb_second_usd: float = 0.0
     invocation_usd: float = 0.0
@@ -189,8 +207,9 @@ class Settings:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "USD >= 0; 0 is not told")
         if self.page not in ("on", "off"):
             raise InvalidInput(PREFIX + "PAGE", self.page, "on or off")
-        if self.traces not in ("off", "on"):
-            raise InvalidInput(PREFIX + "TRACES", self.traces, "off or on")
+        for name in ("cloudwatch", "traces"):
+            if getattr(self, name) not in ("off", "on"):
+                raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "off or on")
         if re.match("file:.|ssm:/|redis:$", self.plans) is None:
             raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH, ssm:/path/ or redis:")
         if self.plans == "redis:" and self.redis_url.startswith("memory://"):

@@ -1,10 +1,11 @@
-"""The two pages of reference: every command as it explains itself, and what each package offers to Python.
+"""The pages of reference: every command and every setting as it explains itself, and what each package offers to Python.
 
 python -m studies.reference
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -14,6 +15,7 @@ from typing import Any
 import click
 
 import sluice
+from sluice.buffer_service.settings import PREFIX, Settings
 from sluice.cli.main import COMMANDS, LazyGroup
 from sluice.cli.main import sluice as group
 
@@ -64,6 +66,46 @@ def _help(name: str) -> str:
     return command.get_help(context)
 
 
+def settings_page() -> str:
+    """The environment variables of the buffer, with their defaults and what the record of settings says of each."""
+    intro = """\
+# Settings of the buffer
+
+Written by `python -m studies.reference` from what the record of settings says; a test makes it again and compares. Each is an
+environment variable; an option of [`sluice serve`](command-line.md#sluice-serve) wins over its variable. A value that is not
+allowed ends the start with 2 and with what is allowed; of a name that is nearly one of these the log warns. Seconds and bytes.
+AWS's own variables are read by boto3. Workers have [settings of their own](worker.md), and so have [functions](models.md).
+
+| variable | default | what it is |
+|---|---|---|
+"""
+    return intro + "".join(
+        f"| {', '.join(f'`{PREFIX}{name.upper()}`' for name in names)} | {', '.join(_default(name) for name in names)} | {text} |\n"
+        for names, text in parameters(Settings)
+    )
+
+
+def parameters(record: type) -> list[tuple[list[str], str]]:
+    """What the docstring of a record says of its fields, some of them together, in its order."""
+    _, _, section = (inspect.getdoc(record) or "").partition("Parameters\n----------\n")
+    found: list[tuple[list[str], list[str]]] = []
+    for line in section.splitlines():
+        if line.startswith(" "):
+            found[-1][1].append(line.strip())
+        else:
+            found.append((line.split(", "), []))
+    return [(names, " ".join(lines).replace("``", "`").replace("|", "\\|")) for names, lines in found]
+
+
+def _default(name: str) -> str:
+    field = Settings.__dataclass_fields__[name]
+    if field.default is dataclasses.MISSING:
+        return "of the machine"
+    if field.default == "":
+        return "none"
+    return f"`{field.default:g}`" if isinstance(field.default, float) else f"`{field.default}`"
+
+
 def api_page() -> str:
     """The names that each package exports, with what their docstrings say first."""
     intro = """\
@@ -105,8 +147,8 @@ def _first_sentence(thing: object) -> str:
 
 
 def main() -> None:
-    """Write both pages."""
-    for name, page in (("command-line.md", command_line_page()), ("api.md", api_page())):
+    """Write them."""
+    for name, page in (("command-line.md", command_line_page()), ("settings.md", settings_page()), ("api.md", api_page())):
         (DOCS / name).write_text(page, encoding="utf-8")
         print(f"wrote docs/{name}")
 

@@ -31,7 +31,8 @@ _log = logging.getLogger(__name__)
 def command(**options: Any) -> None:
     """Serve models through the batching buffer.
 
-    Every setting is an environment variable SLUICE_*; an option given here wins over its variable. SIGTERM drains.
+    Every setting is an environment variable SLUICE_* (docs/settings.md); an option given here wins over its variable. SIGTERM
+    drains.
     """
     from sluice.buffer_service.app import main  # with the clients of AWS and of Redis, which the help does not need
 

@@ -113,7 +113,7 @@ async def test_a_process_whose_stdout_and_stderr_nobody_reads_goes_on_serving_an
     (tmp_path / "plan.json").write_bytes(write(plan(constructors.no_batching(), function="http://127.0.0.1:1")))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    settings = {"REDIS_URL": "memory://", "PLANS": f"file:{tmp_path}", "PORT": str(port), "DRAIN_TIMEOUT": "2"}
+    settings = {"REDIS_URL": "memory://", "PLANS": f"file:{tmp_path}", "PORT": str(port), "DRAIN_TIMEOUT": "2", "CLOUDWATCH": "on"}
     environment = os.environ | {f"SLUICE_{name}": value for name, value in settings.items()}
     pipes = [os.pipe(), os.pipe()]
     for _, writer in pipes:
@@ -168,3 +168,12 @@ def test_a_process_without_a_stream_writes_nowhere():
     stream.write("nobody will see this\n")
     stream.close(PATIENCE)
     assert stream.dropped == 0
+
+
+def test_a_variable_that_is_nearly_a_setting_is_warned_of_at_the_start():
+    script = (
+        "import os; os.environ['SLUICE_PLAN'] = 'file:x'; from sluice.buffer_service import app\n"
+        "app.uvloop.run = lambda served: served.close(); app.main(app.Settings(redis_url='memory://'))"
+    )
+    said = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=True).stderr
+    assert "SLUICE_PLAN is no setting of the buffer and changes nothing; is SLUICE_PLANS meant?" in said

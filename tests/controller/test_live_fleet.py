@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sluice.batching.documents import Plan, Slo
+from sluice.buffer_service.worker_registry import Registered, Registration, Variant
 from sluice.controller.live_fleet import LOAD_WITHIN, REST, LiveFleet, Load, Orders
-from sluice.controller.worker_registry import Registered, Registration, Variant
 from sluice.optimizer.control import ControlledFleet, ControlSettings, FleetController
 from sluice.optimizer.fleet import solve_fleet
 from sluice.optimizer.fleet.specification import DeviceType, Family, Fleet

@@ -18,8 +18,8 @@ import pytest
 import redis
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
-from sluice.controller import worker_registry
-from sluice.controller.worker_registry import Registered, Registration, Variant, WorkerRegistry
+from sluice.buffer_service import worker_registry
+from sluice.buffer_service.worker_registry import Registered, Registration, Variant, WorkerRegistry
 from sluice.local.redis_server import RedisServer
 
 KEY = "%s:{workers}:registry"
