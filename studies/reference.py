@@ -73,8 +73,9 @@ def settings_page() -> str:
 
 Written by `python -m studies.reference` from what the record of settings says; a test makes it again and compares. Each is an
 environment variable; an option of [`sluice serve`](command-line.md#sluice-serve) wins over its variable. A value that is not
-allowed ends the start with 2 and with what is allowed; of a name that is nearly one of these the log warns. Seconds and bytes.
-AWS's own variables are read by boto3. Workers have [settings of their own](worker.md), and so have [functions](models.md).
+allowed ends the start with 2 and with what is allowed; of a name that is nearly one of these the log warns. Durations are
+of seconds, or have their unit (`200ms`, `2min`); sizes are of bytes. AWS's own variables are read by boto3. Workers have
+[settings of their own](worker.md), and so have [functions](models.md).
 
 | variable | default | what it is |
 |---|---|---|
