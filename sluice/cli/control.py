@@ -120,7 +120,9 @@ def command(
         from sluice.optimizer.control import ControlSettings
         from sluice.optimizer.fleet import read_fleet, solve_fleet
 
-        require(not profile_paths, "--profile", list(profile_paths), "none beside --fleet, whose file names its profiles")
+        own = {"--profile": profile_paths, "--slo": [slo.name for slo in slos], "--function": function, "--memory": memory_sizes}
+        for option, value in (own | {"--servers": servers}).items():
+            require(not value, option, value, "none beside --fleet, whose file says it")
         fleet = read_fleet(fleet_path).behind(buffer_overhead or 0.0)
         of_fleet = ControlSettings(
             look=FLEET_LOOK, period=10.0 if period is None else period, load_time=load_time, decision_time=None

@@ -59,6 +59,14 @@ MISTAKES = {
     "serve --redis-url localhost:6379": "allowed: redis://, rediss://, unix:// or memory://",
     "control --redis-url localhost": "'localhost' is not allowed; allowed: redis://HOST:PORT, rediss://HOST:PORT (TLS) or unix://PATH;"
     " did you mean redis://localhost?",
+    "recommend --poisson 60/s --profile PROFILE --slo 0.2": "'60/s' is not allowed; allowed: a number alone, as in 0.5",
+    "recommend --arrivals trace.csv --profile PROFILE --slo 0.2": "'trace.csv' is not allowed; allowed: an arrivals document, as "
+    "`sluice fit --out` writes it; this is no JSON document",
+    "plans push trace.csv": "'trace.csv' is not allowed; allowed: a plan, as `sluice recommend --out` writes it; this is no JSON",
+    "control --redis-url redis://127.0.0.1:1 --profile PROFILE --memory 1024": "--memory: 1024 is not allowed; allowed: one of the profile's of mlp: 512, 1769",
+    "control --redis-url redis://127.0.0.1:1 --fleet f.yaml --slo 0.2": "--slo: ['p95'] is not allowed; allowed: none beside --fleet, whose file says it",
+    "demo --speed 0": "speed: 0.0 is not allowed; allowed: a number > 0",
+    "demo --seconds 0": "seconds: 0.0 is not allowed; allowed: a number of seconds > 0",
     "control --servers 0": "--servers: 0 is not allowed; allowed: an integer >= 1",
     "control --max-batch-size 0": "--max-batch-size: 0 is not allowed; allowed: an integer from 1 to",
     "plans show --namespace a:b": "--namespace: 'a:b' is not allowed; allowed: 1 to 64 of the letters",
@@ -77,6 +85,7 @@ def test_a_mistake_is_refused_with_what_to_write_instead(
     line: str, exit_of: Run, profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.csv").write_text("time\n0.1\n0.2\n")
     code, out, err = exit_of(*(profile if word == "PROFILE" else word for word in line.split()))
     assert (code, out) == (2, "") and MISTAKES[line] in err, err
 
