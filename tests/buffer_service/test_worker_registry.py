@@ -74,6 +74,20 @@ async def test_a_worker_that_was_silent_for_two_heartbeats_counts_as_dead(redis_
         assert not (await registry.workers())["http://a:1"].alive
 
 
+async def test_who_is_silent_when_the_clock_is_set_back_is_dead_two_heartbeats_later(redis_server: RedisServer) -> None:
+    async with opened(redis_server, "back") as registry:
+        for address in ("http://a:1", "http://b:1"):
+            await registry.beat(registration(address, heartbeat=30.0))
+            set_back(redis_server, "back", address, -3600)  # as a clock leaves it that is an hour behind by now
+        await registry.beat(registration("http://a:1", heartbeat=30.0))
+        for address in ("http://a:1", "http://b:1"):
+            set_back(redis_server, "back", address, 61)
+        await registry.beat(registration("http://a:1", heartbeat=30.0))
+        found = await registry.workers()
+        assert [found[address].alive for address in ("http://a:1", "http://b:1")] == [True, False]
+        assert found["http://b:1"].registration == registration("http://b:1", heartbeat=30.0)
+
+
 def test_a_worker_that_leaves_is_not_alive() -> None:
     assert not Registered(registration(leaving=True), 0.0).alive
 

@@ -209,6 +209,7 @@ def test_what_batches_take_beyond_their_profiles_is_in_the_tables_of_a_new_plan(
     assert orders.plan_wanted and "batches take longer than their profiles say: 100 ms of family" in orders.said
     (after,) = fleet.plans["family"].routes
     assert after.policy.policy().drop_after == pytest.approx(before.policy.policy().drop_after - 0.1)
+    assert fleet.do(fleet.live.beyond(fleet.now, {"family": 0.0})).said == ["batches take what their profiles say"]
 
 
 def test_seconds_that_change_nothing_write_no_plan() -> None:
