@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
+from sluice.batching.durations import seconds
 from sluice.batching.errors import InvalidInput
 from sluice.batching.log_lines import LogLines
 
@@ -32,6 +33,12 @@ def without_password(url: str) -> str:
     shown = re.sub("//[^/@]*@", "//***@", url)
     shown = re.sub(r"//(?!\*\*\*@)[^,\s]*@", "//***@", shown)
     return re.sub("([?&]password=)[^&]*", r"\1***", shown)
+
+
+def require_namespace(field: str, namespace: str) -> None:
+    """Raise ``InvalidInput`` for what keys may not begin with."""
+    if re.fullmatch("[A-Za-z0-9._-]{1,64}", namespace) is None:
+        raise InvalidInput(field, namespace, "1 to 64 of the letters A to Z and a to z, digits, . _ -")
 
 
 def usable_memory(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
@@ -57,7 +64,7 @@ def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How this process of the buffer runs. Durations in seconds, sizes in bytes.
+    """How this process of the buffer runs. Durations in seconds, or with their unit (``200ms``, ``5min``); sizes in bytes.
 
     Parameters
     ----------
@@ -197,8 +204,7 @@ class Settings:
         if not self.redis_url.startswith(("redis://", "rediss://", "unix://", "memory://")):
             shown = without_password(self.redis_url)
             raise InvalidInput(PREFIX + "REDIS_URL", shown, "redis://, rediss://, unix:// or memory://")
-        if re.fullmatch("[A-Za-z0-9._-]{1,64}", self.namespace) is None:
-            raise InvalidInput(PREFIX + "NAMESPACE", self.namespace, "1 to 64 of the letters A to Z and a to z, digits, . _ -")
+        require_namespace(PREFIX + "NAMESPACE", self.namespace)
         if self.spread_routes not in ("no", "yes"):
             raise InvalidInput(PREFIX + "SPREAD_ROUTES", self.spread_routes, "no or yes")
         for name in PRICES:
@@ -226,15 +232,17 @@ class Settings:
         """Read ``SLUICE_*``; an unknown name of that prefix belongs to another room and is left alone."""
         environment = os.environ if environment is None else environment
         kinds = get_type_hints(cls)
-        values = {}
+        values: dict[str, Any] = {}
         for setting in fields(cls):
             name = PREFIX + setting.name.upper()
             text = environment.get(name)
             if text is None:
                 continue
+            kind = kinds[setting.name]
+            is_duration = kind is float and setting.name not in PRICES
             try:
-                values[setting.name] = kinds[setting.name](text)
-            except ValueError:
-                allowed = "an integer" if kinds[setting.name] is int else "a number"
+                values[setting.name] = seconds(text) if is_duration else kind(text)
+            except ValueError as error:
+                allowed = str(error) if is_duration else "an integer" if kind is int else "a number"
                 raise InvalidInput(name, text, allowed) from None
         return cls(**values)

@@ -30,21 +30,27 @@ def command_line_page() -> str:
     intro = """\
 # Command line
 
-Written by `python -m studies.reference` from what every command says of itself; a test makes it again and compares. Commands
-take `--json` (one document on stdout, everything else on stderr) and exit with 0 when done, 1 when what was asked cannot be (with
-the reason and the best found), 2 on misuse, naming the option or field, its value and what is allowed. So do `serve`, `control` and
-`worker`, which are done when SIGTERM or SIGINT ends them.
+Written by `python -m studies.reference` from what every command says of itself; a test makes it again and compares. Commands take
+`--json` (one document on stdout, everything else on stderr) and exit with 0 when done, 1 when what was asked cannot be (with the
+reason and the best found), 2 on misuse, naming the option or field, its value and what is allowed. So do `serve`, `control` and
+`worker`, which are done when SIGTERM or SIGINT ends them, also while they start: 0, and nothing is left running. A Redis that
+refuses the user, the password or the database of its URL is misuse when a command starts; while one runs it is told of, and tried
+again.
 
-Durations may have a unit (`us`, `ms`, `s`, `min`, `h`: `--slo 200ms`, `--period 5min`); a number alone is of seconds, and one that
-was probably meant in milliseconds is a question. Several numbers stand in one list, or in the option repeated: `--memory 512,1024`.
+Durations may have a unit (`us`, `ms`, `s`, `min`, `h`: `--slo 200ms`, `--period 5min`, `SLUICE_REQUEST_TIMEOUT=2min`); a number
+alone is of seconds, and in an option one that was probably meant in milliseconds is a question. A variable that is set and empty
+is no default, but refused where what it sets may not be empty. Several numbers stand in one list, or in the option repeated:
+`--memory 512,1024`.
 
 What a command writes (`--out`, `--report`, `--plot`, the plans of `fleet --plans`) replaces a file of its own kind, as the last
-answer to the same question is, and an empty one. Over any other file it is refused before anything is computed or measured; remove
-that first.
+answer to the same question is, and an empty one. Over any other file it is refused before anything is computed or measured;
+remove that first.
 
-`serve`, `control` and `worker` say on stderr what they do: a line of text each, or with `SLUICE_LOG_FORMAT=json` one of JSON
-(`time`, `level`, `logger`, `message`, and `traceback` where there is one), from `SLUICE_LOG_LEVEL` on (`debug`, `info`, `warning`,
-`error`). The same warning is told once a minute, with how often it came. The stack of the template logs JSON.
+`serve`, `control` and `worker`, and the processes that they start, say on stderr what they do: a line of text each, or with
+`--log-format json` (`SLUICE_LOG_FORMAT`) one of JSON (`time`, `level`, `logger`, `message`, and `traceback` where there is one),
+from `--log-level` (`SLUICE_LOG_LEVEL`) on: `debug`, `info`, `warning`, `error`. What one of them ends with is such a line too. A
+warning is told once a minute, with how often one like it came: one that differs in nothing but numbers, where those in a name
+(`mlp-2`, `10.0.0.7:8500`) are part of the name. The stack of the template logs JSON.
 
 Completion of commands and options: `eval "$(_SLUICE_COMPLETE=bash_source sluice)"` in `~/.bashrc`, `zsh_source` in `~/.zshrc`, or
 `_SLUICE_COMPLETE=fish_source sluice | source` in fish.
@@ -67,8 +73,9 @@ def settings_page() -> str:
 
 Written by `python -m studies.reference` from what the record of settings says; a test makes it again and compares. Each is an
 environment variable; an option of [`sluice serve`](command-line.md#sluice-serve) wins over its variable. A value that is not
-allowed ends the start with 2 and with what is allowed; of a name that is nearly one of these the log warns. Seconds and bytes.
-AWS's own variables are read by boto3. Workers have [settings of their own](worker.md), and so have [functions](models.md).
+allowed ends the start with 2 and with what is allowed; of a name that is nearly one of these the log warns. Durations are
+of seconds, or have their unit (`200ms`, `2min`); sizes are of bytes. AWS's own variables are read by boto3. Workers have
+[settings of their own](worker.md), and so have [functions](models.md).
 
 | variable | default | what it is |
 |---|---|---|
