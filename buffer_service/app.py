@@ -21,6 +21,7 @@ import uvloop
 from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownKey, UnknownModel
 from sluice.batching.log_lines import LogLines, log_to
+from sluice.batching.urls import without_password
 from sluice.buffer_service.alarms import Alarms, LoopAlarms, open_alarms
 from sluice.buffer_service.api_keys import Keyring
 from sluice.buffer_service.bearer_tokens import BearerTokens, JwksFollower, bearer_token
@@ -49,7 +50,7 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.results import Bounds
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
-from sluice.buffer_service.settings import PREFIX, Settings, misspelt, without_password
+from sluice.buffer_service.settings import PREFIX, Settings, misspelt
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry

@@ -36,9 +36,10 @@ from redis.exceptions import MovedError, RedisError, ResponseError
 from redis.retry import Retry
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
+from sluice.batching.urls import without_password
 from sluice.buffer_service.arrival_record import Arrivals, Call, arrivals
 from sluice.buffer_service.redis_servers import url_at
-from sluice.buffer_service.settings import NAMESPACE, without_password
+from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.store import queue_name
 
 FIELD, SIZES = b"call", b"sizes"

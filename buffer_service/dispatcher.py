@@ -14,6 +14,7 @@ from typing import Any
 
 from sluice.batching.documents import Route
 from sluice.batching.errors import DeadlinePassed, Draining, FunctionFailed, NoRoom, SluiceError, StoreUnavailable
+from sluice.batching.urls import without_password
 from sluice.buffer_service.alarms import Alarm
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.callers import Callers, Waiting
@@ -30,7 +31,6 @@ from sluice.buffer_service.members import encode_answers as encode_message
 from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Fetch, Instructions, Invocation, Message, Move
 from sluice.buffer_service.route_state import BACKOFF, LEFT_HEADER, ROUTE_HEADER, Caller, RouteState
-from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told

@@ -38,9 +38,10 @@ import msgspec
 from sluice.batching.documents import Plan, Route, read
 from sluice.batching.errors import InvalidInput, SluiceError, StoreUnavailable, require
 from sluice.batching.policy import INF
+from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers import UnknownFunction
 from sluice.buffer_service.redis_plans import RedisPlans
-from sluice.buffer_service.settings import Settings, without_password
+from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.unwaited import unwaited
 
 MAX_PLAN_BYTES = 16 * 1024 * 1024

@@ -61,6 +61,7 @@ from sluice.batching.documents import Route
 from sluice.batching.errors import DispatchFailed, Draining, FunctionSuspended, QueueFull, StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import greedy
+from sluice.batching.urls import without_password
 from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.batch_record import BROUGHT_AT, BROUGHT_EVERY, few_latencies
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
@@ -96,7 +97,6 @@ from sluice.buffer_service.route_instructions import (
     Refusal,
 )
 from sluice.buffer_service.route_life import ENDING, LIVES, RETIRED, Fact, Life
-from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.slack_line import SlackLine
 from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.buffer_service.told import NOTHING_TOLD, Told

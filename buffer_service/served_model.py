@@ -17,6 +17,7 @@ import msgspec
 
 from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import FunctionFailed
+from sluice.batching.urls import without_password
 from sluice.buffer_service.callers import Callers, Waiting
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.invokers import Invoker
@@ -25,7 +26,6 @@ from sluice.buffer_service.request_size import Headers, size_reader
 from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.routing import Router, choice
-from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.telemetry import ModelTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Classes, Told

@@ -17,22 +17,13 @@ from typing import Any, get_type_hints
 from sluice.batching.durations import seconds
 from sluice.batching.errors import InvalidInput
 from sluice.batching.log_lines import LogLines
+from sluice.batching.urls import without_password
 
 PREFIX = "SLUICE_"
 PRICES = ("gb_second_usd", "invocation_usd")
 NEAR = 0.9  # how much alike two names are of which one is meant by the other
 NAMESPACE = "sluice"
 """What the keys in Redis begin with unless told otherwise."""
-
-
-def without_password(url: str) -> str:
-    """A URL, or some with commas between, as it may be shown: a password has no place in a log, an answer or a metric.
-
-    Neither has one with a slash in it, of which no URL is made before that is written as %2F.
-    """
-    shown = re.sub("//[^/@]*@", "//***@", url)
-    shown = re.sub(r"//(?!\*\*\*@)[^,\s]*@", "//***@", shown)
-    return re.sub("([?&]password=)[^&]*", r"\1***", shown)
 
 
 def require_namespace(field: str, namespace: str) -> None:

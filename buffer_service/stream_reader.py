@@ -25,11 +25,12 @@ from redis.retry import Retry
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
+from sluice.batching.urls import without_password
 from sluice.buffer_service.arrival_record import Arrivals, Call
 from sluice.buffer_service.arrival_stream import routes_key, stream_key, unpack_call
 from sluice.buffer_service.batch_stream import BatchCall, batch_stream_key, unpack_batches
 from sluice.buffer_service.redis_servers import url_at
-from sluice.buffer_service.settings import NAMESPACE, without_password
+from sluice.buffer_service.settings import NAMESPACE
 
 PAGE = 2000  # entries of one stream that one read takes at most
 TOGETHER = 16  # models that are read with one question

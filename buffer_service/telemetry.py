@@ -27,8 +27,9 @@ from prometheus_client import Counter, Gauge, ProcessCollector
 
 from sluice.batching.documents import Plan, Route
 from sluice.batching.log_lines import Stream
+from sluice.batching.urls import without_password
 from sluice.buffer_service.logs import Seldom, UnblockedStream
-from sluice.buffer_service.settings import NAMESPACE, without_password
+from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.tallies import Amounts, Count, Counters, Distribution, Gauges, Histograms, Registry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.http.room import Connections, Room

@@ -28,10 +28,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers import Invoker
 from sluice.buffer_service.invokers.port import asking
 from sluice.buffer_service.kept_requests import REPLAYED
-from sluice.buffer_service.settings import without_password
 from sluice.http.connection import Fields
 from sluice.http.server import Client, Request
 from sluice.lambda_fn.contract import Batch, Item

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from sluice.batching.errors import FunctionFailed
+from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers.http_client import BrokenOff, ClientError, Disconnected, HttpClient, NotConnected, Reply
 from sluice.buffer_service.invokers.http_refusals import error_message, refusal
 from sluice.buffer_service.invokers.port import (
@@ -21,7 +22,6 @@ from sluice.buffer_service.invokers.port import (
     UnknownFunction,
 )
 from sluice.buffer_service.invokers.worker_health import MOST_KNOWN, End, Health, Workers
-from sluice.buffer_service.settings import without_password
 from sluice.http.room import Room
 from sluice.lambda_fn import batch_frames
 from sluice.lambda_fn.contract import JSON, Batch, encode_batch

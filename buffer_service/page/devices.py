@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.settings import without_password
+from sluice.batching.urls import without_password
 from sluice.buffer_service.worker_registry import Registered
 
 LOOK_EVERY = 5.0  # s

@@ -16,6 +16,7 @@ import msgspec
 
 from sluice.batching.documents import Plan, RequestClass, Route, Slo, percentile_name
 from sluice.batching.policy import Policy
+from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers import Health
 from sluice.buffer_service.page.decisions import Decisions
 from sluice.buffer_service.page.devices import Devices
@@ -24,7 +25,6 @@ from sluice.buffer_service.page.recorded import Recorded, Shared
 from sluice.buffer_service.page.table_words import MOST_SPANS, sentences, spans
 from sluice.buffer_service.plans import Refusal
 from sluice.buffer_service.served_model import ServedModel
-from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.telemetry import SECONDS, SIZES, Counted, Invoked, Totals
 
 MOST_MODELS = 50

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.settings import NAMESPACE, PREFIX, Settings, require_namespace, without_password
+from sluice.batching.urls import without_password
+from sluice.buffer_service.settings import NAMESPACE, PREFIX, Settings, require_namespace
 
 
 def _allowed(context: click.Context, option: click.Parameter, namespace: str) -> str:

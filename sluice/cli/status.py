@@ -14,8 +14,8 @@ import msgspec
 from sluice.batching.documents import percentile_name
 from sluice.batching.errors import InvalidInput, StoreUnavailable, require
 from sluice.batching.measured import MeasuredBatch
+from sluice.batching.urls import without_password
 from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
-from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option, price_list

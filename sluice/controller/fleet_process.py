@@ -24,9 +24,9 @@ from msgspec.structs import replace
 from sluice.batching.documents import Plan
 from sluice.batching.errors import FunctionFailed, SluiceError
 from sluice.batching.measured import MeasuredBatch
+from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers.http_client import ClientError, HttpClient
 from sluice.buffer_service.redis_plans import RedisPlans
-from sluice.buffer_service.settings import without_password
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.controller.arrival_counts import ArrivalCounts

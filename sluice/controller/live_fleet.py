@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from sluice.batching.documents import Plan, PolicyDocument, Route
 from sluice.batching.policy import Policy
-from sluice.buffer_service.settings import without_password
+from sluice.batching.urls import without_password
 from sluice.buffer_service.worker_registry import Registered
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.control import ControlledFleet, FleetController, Instructions, Queue

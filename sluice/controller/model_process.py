@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from sluice.batching.documents import Plan
 from sluice.batching.errors import InvalidInput, SluiceError, StoreUnavailable
+from sluice.batching.urls import without_password
 from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
-from sluice.buffer_service.settings import NAMESPACE, without_password
+from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.stream_reader import NewArrivals, NewBatches, News, RecordReader
 from sluice.controller.deciding import Decider
 from sluice.controller.journal import Journal

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sluice.batching.documents import Plan, ServiceProfile, Slo
 from sluice.batching.errors import InvalidInput, require
-from sluice.buffer_service.settings import without_password
+from sluice.batching.urls import without_password
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend.offers import WorkerOffer, machine_offer
 from sluice.optimizer.simulation.function import LARGEST_BATCH

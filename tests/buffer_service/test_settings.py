@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.settings import PREFIX, PRICES, Settings, misspelt, usable_memory, without_password
+from sluice.buffer_service.settings import PREFIX, PRICES, Settings, misspelt, usable_memory
 from sluice.lambda_fn.worker.machine import memory_mb
 
 SET = {
@@ -128,19 +128,6 @@ def test_a_password_is_not_in_the_message():
         Settings(redis_url="redsi://user:secret@cache:6379")
     assert "redsi://***@cache:6379" in str(caught.value)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("http://a:8500,http://b:secret@b:8500", "http://a:8500,http://***@b:8500"),
-        ("redis://:s/ecret@cache:6379/0", "redis://***@cache:6379/0"),
-        ("redis://cache:6379/0?db=1&password=secret&ssl=1", "redis://cache:6379/0?db=1&password=***&ssl=1"),
-        ("http://a:8500/x", "http://a:8500/x"),
-    ],
-)
-def test_what_is_shown_of_a_url_has_no_password(url, shown):
-    assert without_password(url) == shown
 
 
 @pytest.mark.parametrize(("unit", "usable"), [(1 << 20, memory_mb), (1, usable_memory)])

@@ -122,6 +122,16 @@ def settled(names: str = "abc", demand: float = 50.0) -> Live:
     return fleet
 
 
+def test_the_password_of_a_worker_is_in_its_plan_and_in_nothing_that_is_said() -> None:
+    fleet = Live()
+    fleet.joins("buffer:secret@a", ready="slow")
+    fleet.look()
+    fleet.workers.clear()
+    fleet.look()
+    assert fleet.routes() == {"slow.gpu": ("http://buffer:secret@a:1",)}
+    assert {"http://***@a:1 joins with slow", "http://***@a:1 is gone"} <= set(fleet.said) and "secret" not in str(fleet.said)
+
+
 def test_a_silent_worker_is_planned_around_at_once_and_comes_back() -> None:
     fleet = settled()
     assert any("http://b:1" in workers for workers in fleet.routes().values())
