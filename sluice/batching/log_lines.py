@@ -111,7 +111,7 @@ class Repeated(logging.Filter):
     def __init__(self, interval: float = AGAIN, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._interval, self._clock = interval, clock
-        self._told: dict[tuple[str, int, str], tuple[float, int]] = {}  # when, and how many since; the last that came at the end
+        self._told: dict[tuple[object, ...], tuple[float, int]] = {}  # when, and how many since; the last that came at the end
         self._counting = threading.Lock()  # threads log too
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -119,9 +119,10 @@ class Repeated(logging.Filter):
             return True
         try:
             now, said = self._clock(), record.getMessage()
+            cause = repr(record.exc_info[1]) if record.exc_info else ""  # another defect may be told in the same words
         except Exception:  # what is logged does not fit its own text: the handler's to tell
             return True
-        kind = record.name, record.levelno, _NUMBER.sub("0", said[:LONGEST_LINE])
+        kind = record.name, record.levelno, *(_NUMBER.sub("0", each[:LONGEST_LINE]) for each in (said, cause))
         with self._counting:
             at, more = self._told.pop(kind, (-float("inf"), 0))
             if again := now >= at + self._interval:
