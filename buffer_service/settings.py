@@ -30,6 +30,11 @@ def without_password(url: str) -> str:
     return re.sub("//[^/@]*@", "//***@", url)
 
 
+def refused_url(url: str) -> str:
+    """What is no URL, as it may be shown: all before its last ``@`` may be a password."""
+    return re.sub(r"^(\w+://)?.*@", r"\1***@", url, flags=re.DOTALL)
+
+
 def require_namespace(field: str, namespace: str) -> None:
     """Raise ``InvalidInput`` for what keys may not begin with."""
     if re.fullmatch("[A-Za-z0-9._-]{1,64}", namespace) is None:
@@ -197,8 +202,7 @@ class Settings:
         if not self.host:
             raise InvalidInput(PREFIX + "HOST", self.host, "an address of this machine; 0.0.0.0 is all of them")
         if not self.redis_url.startswith(("redis://", "rediss://", "unix://", "memory://")):
-            shown = without_password(self.redis_url)
-            raise InvalidInput(PREFIX + "REDIS_URL", shown, "redis://, rediss://, unix:// or memory://")
+            raise InvalidInput(PREFIX + "REDIS_URL", refused_url(self.redis_url), "redis://, rediss://, unix:// or memory://")
         require_namespace(PREFIX + "NAMESPACE", self.namespace)
         if self.spread_routes not in ("no", "yes"):
             raise InvalidInput(PREFIX + "SPREAD_ROUTES", self.spread_routes, "no or yes")

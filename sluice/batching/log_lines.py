@@ -111,7 +111,7 @@ class Repeated(logging.Filter):
     def __init__(self, interval: float = AGAIN, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._interval, self._clock = interval, clock
-        self._told: dict[tuple[str, int, str], tuple[float, int]] = {}  # when, and how many since; the last that came at the end
+        self._told: dict[tuple[object, ...], tuple[float, int]] = {}  # when, and how many since; the last that came at the end
         self._counting = threading.Lock()  # threads log too
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -121,7 +121,8 @@ class Repeated(logging.Filter):
             now, said = self._clock(), record.getMessage()
         except Exception:  # what is logged does not fit its own text: the handler's to tell
             return True
-        kind = record.name, record.levelno, _NUMBER.sub("0", said[:LONGEST_LINE])
+        raised = record.exc_info[0] if record.exc_info else None
+        kind = record.name, record.levelno, raised, _NUMBER.sub("0", said[:LONGEST_LINE])
         with self._counting:
             at, more = self._told.pop(kind, (-float("inf"), 0))
             if again := now >= at + self._interval:
