@@ -342,14 +342,7 @@ def _reason(error: Exception, redirected: ResponseError | None, server: Server) 
 
 def check_url(url: str) -> None:
     """Raise ``ValueError``, ``TypeError`` or ``OSError`` where a URL has no form, unknown options or files that cannot be read."""
-    parts = urlsplit(url)
-    try:
-        _ = parts.port
-    except ValueError:
-        if "@" in url:  # what is taken for the port is of a password, and has no place in a message
-            raise ValueError("in a password / is %2F, ? is %3F and # is %23") from None
-        raise
-    for option, path in parse_qsl(parts.query):
+    for option, path in parse_qsl(urlsplit(url).query):
         if option in FILES:
             Path(path).read_bytes()
     Endpoint(url).check()

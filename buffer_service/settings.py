@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 from sluice.batching.durations import seconds
 from sluice.batching.errors import InvalidInput
 from sluice.batching.log_lines import LogLines
-from sluice.batching.urls import without_password
+from sluice.batching.urls import refused_url, without_password
 
 PREFIX = "SLUICE_"
 PRICES = ("gb_second_usd", "invocation_usd")
@@ -193,8 +193,7 @@ class Settings:
         if not self.host:
             raise InvalidInput(PREFIX + "HOST", self.host, "an address of this machine; 0.0.0.0 is all of them")
         if not self.redis_url.startswith(("redis://", "rediss://", "unix://", "memory://")):
-            shown = without_password(self.redis_url)
-            raise InvalidInput(PREFIX + "REDIS_URL", shown, "redis://, rediss://, unix:// or memory://")
+            raise InvalidInput(PREFIX + "REDIS_URL", refused_url(self.redis_url), "redis://, rediss://, unix:// or memory://")
         require_namespace(PREFIX + "NAMESPACE", self.namespace)
         if self.spread_routes not in ("no", "yes"):
             raise InvalidInput(PREFIX + "SPREAD_ROUTES", self.spread_routes, "no or yes")

@@ -119,10 +119,10 @@ class Repeated(logging.Filter):
             return True
         try:
             now, said = self._clock(), record.getMessage()
-            cause = repr(record.exc_info[1]) if record.exc_info else ""  # another defect may be told in the same words
         except Exception:  # what is logged does not fit its own text: the handler's to tell
             return True
-        kind = record.name, record.levelno, *(_NUMBER.sub("0", each[:LONGEST_LINE]) for each in (said, cause))
+        raised = record.exc_info[0] if record.exc_info else None
+        kind = record.name, record.levelno, raised, _NUMBER.sub("0", said[:LONGEST_LINE])
         with self._counting:
             at, more = self._told.pop(kind, (-float("inf"), 0))
             if again := now >= at + self._interval:

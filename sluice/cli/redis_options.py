@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from sluice.batching.errors import InvalidInput
-from sluice.batching.urls import without_password
+from sluice.batching.urls import refused_url
 from sluice.buffer_service.settings import NAMESPACE, PREFIX, Settings, require_namespace
 
 
@@ -47,7 +47,7 @@ def require_redis(url: str, namespace: str = "", option: str = f"--redis-url ({P
     from sluice.buffer_service.redis_access import refusal  # with Redis's client, which no help needs
     from sluice.buffer_service.redis_servers import check_url
 
-    shown = without_password(url)
+    shown = refused_url(url)
     if re.match("(redis|rediss|unix)://", url) is None:
         allowed = "redis://HOST:PORT, rediss://HOST:PORT (TLS) or unix://PATH"
         host = re.fullmatch(r"[\w.-]+(:\d+)?", url)
@@ -55,7 +55,9 @@ def require_redis(url: str, namespace: str = "", option: str = f"--redis-url ({P
     try:
         check_url(url)
     except (ValueError, TypeError, OSError) as error:
-        allowed = f"a URL with a port that is a number, options that are known and files that can be read ({error})"
+        unquoted = re.search("[/?#].*@", url.partition("://")[2]) is not None  # and the error may say a part of it
+        why = "in a password, / ? # and @ are written %2F %3F %23 and %40" if unquoted else error
+        allowed = f"a URL with a port that is a number, options that are known and files that can be read ({why})"
         raise InvalidInput(option, shown, allowed) from None
     if said := asyncio.run(refusal(url, namespace)):
         raise InvalidInput(option, shown, f"user, password and database as this Redis has them, with the rights it takes ({said})")

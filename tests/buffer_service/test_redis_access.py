@@ -264,6 +264,10 @@ def test_a_command_names_its_option_and_shows_no_password():
             f"--redis-url (SLUICE_REDIS_URL): 'redis://***@127.0.0.1:{server.port}/0' is not allowed; allowed: user,"
         )
         assert "invalid username-password pair" in said and "guess" not in said
+        with pytest.raises(
+            InvalidInput, match="url: 'redis://.*@127.* is not allowed; allowed: user and password as this Redis has them"
+        ):
+            read_arrivals(f"redis://:guess@127.0.0.1:{server.port}/0", "m")
 
 
 async def _refused(url):

@@ -1,0 +1,20 @@
+"""URLs as they may be shown: a password has no place in a log, an answer, a metric or a journal."""
+
+from __future__ import annotations
+
+import re
+
+
+def without_password(url: str) -> str:
+    """A URL, or some with commas between, without what lets in who has it."""
+    return _without_query(re.sub("//[^/@]*@", "//***@", url))
+
+
+def refused_url(url: str) -> str:
+    """What is no URL, as it may be shown: all before its last ``@`` may be a password."""
+    return _without_query(re.sub(r"^(\w+://)?.*@", r"\1***@", url, flags=re.DOTALL))
+
+
+def _without_query(url: str) -> str:
+    """A URL without the password that may stand in its query, as Redis's client takes it."""
+    return re.sub("([?&]password=)[^&]*", r"\1***", url)
