@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--window", type=float, default=usually(4.0, smoke=1.0), help="seconds that stand for five minutes")
     parser.add_argument("--windows", type=int, default=usually(276, smoke=4), help="of the day, beside those that plans know")
     parser.add_argument("--slo", type=float, default=0.1, help="seconds, of the 95th percentile")
+    parser.add_argument("--front", type=float, default=0.0016, help="seconds that the buffer adds, as control measured here")
     options = parser.parse_args()
     slo = Slo(options.slo)
     counts = counts_of(options.load)[: KNOWN + options.windows]
@@ -48,7 +49,7 @@ def main() -> None:
     seen, ahead = times[times < cut], times[times >= cut] - cut
     windows = len(counts) - KNOWN
     demo = LiveDemo(slo=slo, rates=(options.rate,) * windows, seconds=options.window, slower=1.0, beside=(STATIC,))
-    rows = demo.serve(read(ServiceProfile, PROFILE.read_bytes()), 0.0, seen, ahead)
+    rows = demo.serve(read(ServiceProfile, PROFILE.read_bytes()), options.front, seen, ahead)
     print(f"{options.load}: {len(ahead)} requests in {windows} windows of {options.window:g} s, {options.rate:g}/s in the mean")
     for row in rows:
         print(told(row, slo))

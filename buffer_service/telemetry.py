@@ -26,7 +26,8 @@ from typing import NamedTuple, cast
 from prometheus_client import Counter, Gauge, ProcessCollector
 
 from sluice.batching.documents import Plan, Route
-from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
+from sluice.batching.log_lines import Stream
+from sluice.buffer_service.logs import Seldom, UnblockedStream
 from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.tallies import Amounts, Count, Counters, Distribution, Gauges, Histograms, Registry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
@@ -44,13 +45,23 @@ _log = logging.getLogger(__name__)
 
 
 class Telemetry:
-    """The metrics of one process, of the ``deployment`` that its lines name: an account may have several."""
+    """The metrics of one process.
+
+    Parameters
+    ----------
+    stream : Stream or None
+        Of lines for CloudWatch; none are written without one.
+    clock : callable
+        Seconds since the epoch.
+    deployment : str
+        Which those lines name: an account may have several.
+    """
 
     def __init__(self, stream: Stream | None = None, clock: Callable[[], float] = time.time, deployment: str = NAMESPACE) -> None:
         self.deployment = deployment
         self.registry = Registry()
         self._scraping: asyncio.Task[bytes] | None = None
-        self._stream = stream if stream is not None else sys.stdout
+        self._stream = stream
         self._clock = clock
         registry = self.registry
         labels: tuple[str, ...] = ("model",)
@@ -464,8 +475,9 @@ class ModelTelemetry:
         self._telemetry.set_aside("member", detail)
 
     def emit(self) -> None:
-        """Write what happened since the last call as one line of the embedded metric format."""
-        if not self._count:
+        """Write what happened since the last call as one line of the embedded metric format, where lines are written."""
+        stream = self._telemetry._stream
+        if stream is None or not self._count:
             return
         values: dict[str, tuple[str, int | list[float]]] = {
             "Requests": ("Count", self._count),
@@ -486,8 +498,8 @@ class ModelTelemetry:
         }
         self._count = self._late = 0
         self._latencies, self._batch_sizes = Sample(), Sample()
-        self._telemetry._stream.write(json.dumps(line) + "\n")
-        self._telemetry._stream.flush()
+        stream.write(json.dumps(line) + "\n")
+        stream.flush()
 
     def _not_answered(self, error: str) -> None:
         if error not in self._refused:

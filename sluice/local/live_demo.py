@@ -174,8 +174,9 @@ class LiveDemo:
             history = await sources[CONTROL].reasons(1000)
         came = {arm: len(of) for arm, of in plans.items()} | {CONTROL: len(history)}
         return [
-            self._row(arm, times, replays[k], predicted[arm], self._billed(sleeper.slept, f"/{k}/", began), came[arm])
+            self._row(arm, times, replays[k], predicted[arm], self._billed(sleeper.slept, f"/{k}/", done), came[arm])
             for k, arm in enumerate(self.arms)
+            for done in [began + times + replays[k].latency]
         ]
 
     async def _change(
@@ -225,17 +226,20 @@ class LiveDemo:
             return simulate_control(self._setup(profile), times, changes=changes, first=plans[0][1], step=LOOK)
         return simulate_plans(self._setup(profile), times, plans, changes=changes)
 
-    def _billed(self, slept: list[Slept], path: str, began: float) -> Array:
-        """USD by phase."""
+    def _billed(self, slept: list[Slept], path: str, done: Array) -> Array:
+        """USD of each request: its share of its batch, which is told by when requests were answered (s, on the sleeper's clock).
+
+        Batches that end together may be taken for each other; the sum is what was billed, whoever was not answered.
+        """
         prices = default_prices()
-        usd = np.zeros(len(self.rates))
-        for batch in slept:
-            if batch.path.startswith(path):
-                memory_mb = int(batch.path.rpartition("/")[2])
-                billed = np.ceil(1e3 * batch.seconds) / 1e3 * memory_mb / 1024
-                phase = min(max(0, int((batch.ended - began) // self.seconds)), len(usd) - 1)
-                usd[phase] += billed * prices.gb_second("x86_64") + prices.function.request
-        return usd
+        batches = sorted((batch for batch in slept if batch.path.startswith(path)), key=lambda batch: batch.ended)
+        memory_mb = np.array([int(batch.path.rpartition("/")[2]) for batch in batches])
+        billed = np.ceil(1e3 * np.array([batch.seconds for batch in batches])) / 1e3 * memory_mb / 1024
+        sizes = np.array([batch.size for batch in batches])
+        shares = np.repeat((billed * prices.gb_second("x86_64") + prices.function.request) / sizes, sizes)
+        order = np.argsort(done, kind="stable")
+        of = order[np.minimum(np.arange(len(shares)), len(order) - 1)]
+        return np.bincount(of, shares, minlength=len(order)).astype(float)
 
     def _row(self, arm: str, times: Array, replayed: Replay, predicted: ControlledRun, usd: Array, plans: int) -> LiveRow:
         if not replayed.answered.any():
@@ -250,14 +254,15 @@ class LiveDemo:
                 LivePhase(
                     requests=int(here.sum()),
                     late=float(late[here].mean()),
-                    late_at_last=float(late[here & (times % self.seconds >= self.seconds / 2)].mean()),
+                    late_at_last=float(late[last].sum() / max(1, last.sum())),
                     predicted_latency=float(np.quantile(predicted.latency[here], level, method="inverted_cdf")),
                     measured_latency=float(np.quantile(latency[here], level, method="inverted_cdf")),
                     predicted_cost=float(predicted.usd[here].mean()),
-                    billed_cost=float(usd[k] / here.sum()),
+                    billed_cost=float(usd[here].mean()),
                 )
                 for k in range(len(self.rates))
                 for here in [phase == k]
+                for last in [here & (times % self.seconds >= self.seconds / 2)]
             ],
             plans=plans,
             failures=int((~replayed.answered).sum()),

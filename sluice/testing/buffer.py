@@ -29,7 +29,6 @@ from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.settings import Settings
-from sluice.buffer_service.telemetry import Telemetry
 from sluice.http.connection import Fields, Head
 from sluice.http.server import Request
 from sluice.testing.functions import Functions, Invocation, Takes, name_of
@@ -372,9 +371,8 @@ def memory_buffer(
         functions = Functions(model, takes, passing.clock) if model is not None else None
         source = _Plans(given) if isinstance(given, Plan) else None
         invoker = LocalInvoker(functions) if functions is not None else None
-        telemetry = Telemetry(_Nowhere())
         store = MemoryStore(MemoryBackend(passing.clock), new_process_name()) if in_memory else None
-        service = BufferService(used, store, invoker, source, passing.clock, telemetry)
+        service = BufferService(used, store, invoker, source, passing.clock)
         buffer = MemoryBuffer(service, passing, source, functions)
         try:
             passing.run(buffer.start())
@@ -383,15 +381,6 @@ def memory_buffer(
             passing.run(buffer.stop())
     finally:
         passing.end()
-
-
-class _Nowhere:
-    """What nobody reads: the lines of metrics of a test."""
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def flush(self) -> None: ...
 
 
 def _given(plan: Plan | Policy | str | os.PathLike[str], model: Any) -> Plan | str:

@@ -812,6 +812,7 @@ def test_refusals_a_full_cache_and_a_missing_control_are_told_of_by_who_sees_the
 
 def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTemplate) -> None:
     filled = template(ModelName="encoder")
+    assert Settings.from_environment(environment(filled.resource("BufferTask"))).cloudwatch == "on"
     out = io.StringIO()
     telemetry = Telemetry(out, deployment="mlp-prod").model(read(Plan, filled.resource("Plan")["Value"]))
     telemetry.sent(1, "sleeper")

@@ -324,6 +324,13 @@ def test_every_line_starts_from_zero(telemetry, stream):
     }
 
 
+def test_without_a_stream_no_line_is_written(capsys):
+    model = Telemetry().model(plan())
+    model.answered(200, 0.1)
+    model.emit()
+    assert capsys.readouterr().out == ""
+
+
 def test_ejections_are_shown_of_so_many_workers_those_that_were_ejected_last():
     telemetry = Telemetry()
     for n in range(2 * MOST_WORKERS):
