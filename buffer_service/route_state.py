@@ -257,14 +257,19 @@ class RouteState:
 
     def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> None:
         """A request of a caller here, who was not refused, with what he told of it."""
-        caller = self._waiting.get(item.id)
-        self._arrivals.append((now, encode_member(item, told) if caller is None else self._encoded(caller)))
-        if told.slack > 0:
-            self._patient += 1
-            self._slack_line.came(now, told.slack)
-        if told.size is not None:
-            self._sizes_told = True
-        self._ask_at = min(self._ask_at, self._brings_at())
+        large = len(item.body) > self._limits.carried  # else it has no ticket, whatever others read
+        if large and (caller := self._waiting.get(item.id)) is not None:
+            self._arrivals.append((now, self._encoded(caller)))
+        else:
+            self._arrivals.append((now, encode_member(item, told)))
+        if told is not NOTHING_TOLD:
+            if told.slack > 0:
+                self._patient += 1
+                self._slack_line.came(now, told.slack)
+            if told.size is not None:
+                self._sizes_told = True
+        if self._ask_at != AT_ONCE:
+            self._ask_at = min(self._ask_at, self._brings_at())
 
     def _brings_at(self) -> float:
         """When who comes now is to be brought: at once, unless all servers have batches of this process and holds are no spans.
