@@ -41,13 +41,13 @@ class Waiting(Caller):
 
     __slots__ = ("_future", "_then", "answer", "error", "over")
 
-    def __init__(self, queue: str, item: Item, came: float, told: Told, then: Callable[[Waiting], None] | None = None) -> None:
+    def __init__(self, queue: str, item: Item, came: float, told: Told) -> None:
         self.queue, self.item, self.came, self.told = queue, item, came, told  # what Caller's own does, in a call less a request
         self.taken, self.batch_size, self.has_ticket = math.inf, 0, False
         self.answer: Answer | None = None
         self.error: Exception | None = None
         self.over = False
-        self._then: list[Callable[[Waiting], None]] = [] if then is None else [then]
+        self._then: list[Callable[[Waiting], None]] = []
         self._future: asyncio.Future[Answer] | None = None
 
     def then(self, told: Callable[[Waiting], None]) -> None:
@@ -116,16 +116,9 @@ class Callers:
         """An id for a request of this process."""
         return f"{self.process}{next(self._serials) & 0xFFFFFFFF:08x}"
 
-    def add(
-        self,
-        queue: str,
-        item: Item,
-        came: float,
-        told: Told = NOTHING_TOLD,
-        then: Callable[[Waiting], None] | None = None,
-    ) -> Waiting:
-        """Wait for the answer to ``item``, or for ``DeadlinePassed`` when its time is over; what is to be done ``then`` comes first."""
-        waiting = self.waiting[item.id] = Waiting(queue, item, came, told, then)
+    def add(self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD) -> Waiting:
+        """Wait for the answer to ``item``, or for ``DeadlinePassed`` when its time is over."""
+        waiting = self.waiting[item.id] = Waiting(queue, item, came, told)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DEADLINE_RESOLUTION, self._check_deadlines)
         return waiting

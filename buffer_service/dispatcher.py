@@ -169,10 +169,11 @@ class Dispatcher:
                 self._call_soon()
             raise refusal
         item = Item(self._callers.new_id(), content_type, body, headers)
-        waiting = self._callers.add(self._state.name, item, came, told, self._waits_no_more)
+        waiting = self._callers.add(self._state.name, item, came, told)
         self._state.came(came, item, told)
         if self._state.ending:
             waiting.then(self._has_ended)
+        waiting.then(self._waits_no_more)
         if self._next_turn is None:
             if (asks_at := self._state.asks_at) <= came:
                 self._call_soon()
@@ -191,18 +192,19 @@ class Dispatcher:
                 if LEFT_HEADER in answer.headers:
                     self._state.left(now, caller, answer)
             waited = caller.taken - caller.came if caller.batch_size else None
-            if self._alike is not None and answer.status == 200 and route is None and waited is not None and caller.told is NOTHING_TOLD:
+            plain = answer.status == 200 and route is None and caller.told is NOTHING_TOLD
+            if plain and waited is not None and self._alike is not None:
                 self._alike.append((now - caller.came, waited))
             else:
                 self._telemetry.answered(answer.status, now - caller.came, route, caller.told, waited)
         elif error is None:
             self._telemetry.left(now - caller.came, caller.told)
             self._left(caller)
+            self._callers.forget(caller.item.id)  # who was told is forgotten already
         elif isinstance(error, SluiceError):
             self._telemetry.refused(error, caller.told)
             if isinstance(error, (DeadlinePassed, Draining)):
                 self._left(caller)
-        self._callers.forget(caller.item.id)
 
     def gone(self, caller: Caller) -> None:
         """A caller waits no more; where his request is in this queue it leaves it."""

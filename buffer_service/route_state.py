@@ -306,6 +306,8 @@ class RouteState:
             return SHUT
         if (suspension := self._functions.suspension(now)) is not None:
             return FunctionSuspended(_suspended(suspension), suspension.wait)
+        if slack <= 0 and self._admission.refuses_nobody:
+            return None
         coming = len(self._arrivals) - (self._patient if slack <= 0 else 0)
         if (asked := self._asked) is not None:
             coming += len(asked.arrivals) - (asked.patient if slack <= 0 else 0)
@@ -822,11 +824,11 @@ class RouteState:
                 batch.put_off = sum(len(part.items) for part in batch.parts)
                 self._admission.put_off(batch.put_off)
             return
-        batch.failed = sum(not 200 <= answer.status < 300 for answer in batch.answers)
+        batch.failed = sum([not 200 <= answer.status < 300 for answer in batch.answers])
         batch.answers, elsewhere = self._at_hand(self._named(batch.answers))
         if self._limits.batches_kept:
-            here = [answer.id for answer in batch.answers if 200 <= answer.status < 300]
-            batch.measured.latencies = [now - self._waiting[request_id].came for request_id in here]
+            waiting = self._waiting
+            batch.measured.latencies = [now - waiting[answer.id].came for answer in batch.answers if 200 <= answer.status < 300]
         as_told = f"{len(batch.members)} {now - batch.taken_at:.6f}"
         self._messages += [
             Message(process, _with_header(theirs, LEFT_HEADER, as_told), batch_id) for process, theirs in elsewhere.items()

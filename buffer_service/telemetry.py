@@ -19,7 +19,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -678,7 +678,7 @@ class Sample:
 
     def add_all(self, values: Sequence[float]) -> None:
         """More values; where none of them is taken, they are counted at once."""
-        if SAMPLE <= self._seen and self._seen + len(values) < self._next:
+        if self._seen >= SAMPLE and self._seen + len(values) < self._next:
             self._seen += len(values)
             return
         for value in values:

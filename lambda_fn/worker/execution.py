@@ -175,6 +175,7 @@ def _told(single: bool, framed: bool, answers: list[Answer], seconds: float, sta
     elif not single:
         told = (200, JSON, contract.encode_answers(answers, contract.Measured(service=seconds)), {}, seconds)
     else:
+        (answer,) = answers
         contract.check_sendable(answer)
         if not isinstance(answer.body, bytes):
             raise TypeError(f"the body is {type(answer.body).__name__}; allowed: bytes")
