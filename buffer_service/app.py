@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import logging
+import os
 import resource
 import signal
 import sys
@@ -19,7 +20,7 @@ import uvloop
 
 from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownKey, UnknownModel
-from sluice.batching.log_lines import LogLines
+from sluice.batching.log_lines import LogLines, log_to
 from sluice.buffer_service.alarms import Alarms, LoopAlarms, open_alarms
 from sluice.buffer_service.api_keys import Keyring
 from sluice.buffer_service.bearer_tokens import BearerTokens, JwksFollower, bearer_token
@@ -38,20 +39,21 @@ from sluice.buffer_service.invokers import (
 from sluice.buffer_service.kept_answers import KeepingInvoker
 from sluice.buffer_service.kept_requests import MARGIN, Keeper
 from sluice.buffer_service.lending import Lending
-from sluice.buffer_service.logs import Seldom, log_to, unblocked
+from sluice.buffer_service.logs import Seldom, unblocked
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.page import Decisions, Door, Prices, Recorded, Watch
+from sluice.buffer_service.page import Decisions, Devices, Door, Prices, Recorded, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.results import Bounds
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
-from sluice.buffer_service.settings import PREFIX, Settings, without_password
+from sluice.buffer_service.settings import PREFIX, Settings, misspelt, without_password
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.http.connection import Fields, Patience
 from sluice.http.heap import keep_freed_memory
 from sluice.http.room import Connections, Room
@@ -122,7 +124,8 @@ class BufferService:
         prices = Prices(settings.gb_second_usd, settings.invocation_usd)
         shared = store is None and not settings.redis_url.startswith(IN_MEMORY)
         recorded = Recorded(partial(RecordReader, settings.redis_url, namespace=settings.namespace) if shared else None, clock)
-        watch = Watch(self, Decisions(journal, clock), recorded, clock, time.time, prices)
+        devices = Devices(WorkerRegistry(settings.redis_url, settings.namespace) if shared else None, clock)
+        watch = Watch(self, Decisions(journal, clock), recorded, devices, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
         self._lending: Lending | None = None
@@ -418,11 +421,9 @@ class Server:
         """Serve until ``stop``."""
         settings = self._service.settings
         try:
-            await self._service.start()
-            await _listen(self.http, settings.host, settings.port, "PORT")
-            if self.admin is not None:
-                await _listen(self.admin, settings.host, settings.admin_port, "ADMIN_PORT")
-                _log.info("metrics and the page on http://%s:%d", settings.host, self.admin.port)
+            await _unless(self._stopping, self._start())
+            if self._stopping.is_set():  # nobody was served yet
+                return
             # What is there now stays as long as the process: full collections, which stop all requests, need not look at it again.
             gc.collect()
             gc.freeze()
@@ -436,6 +437,15 @@ class Server:
             if not self._forced.is_set():
                 await self._service.stop()
 
+    async def _start(self) -> None:
+        """Take the plans in force, and listen."""
+        settings = self._service.settings
+        await self._service.start()
+        await _listen(self.http, settings.host, settings.port, "PORT")
+        if self.admin is not None:
+            await _listen(self.admin, settings.host, settings.admin_port, "ADMIN_PORT")
+            _log.info("metrics and the page on http://%s:%d", settings.host, self.admin.port)
+
     def stop(self, at_once: bool = False) -> None:
         """Drain, and end; ``at_once``: whatever is under way, if the drain has begun already."""
         if at_once and self._stopping.is_set():
@@ -447,17 +457,24 @@ class Server:
         settings = self._service.settings
         delay = _leave_delay(settings)
         self._service.begin_drain()
-        await self._unless_forced(asyncio.sleep(delay))  # who asks whether this process is ready sends nothing more
+        await _unless(self._forced, asyncio.sleep(delay))  # who asks whether this process is ready sends nothing more
         for server in self._servers:
             server.stop_listening()
         left = settings.drain_timeout - delay
-        await self._unless_forced(asyncio.gather(*(server.leave(left) for server in self._servers)))
+        await _unless(self._forced, asyncio.gather(*(server.leave(left) for server in self._servers)))
 
-    async def _unless_forced(self, work: Awaitable[Any]) -> None:
-        tasks = [asyncio.ensure_future(work), asyncio.ensure_future(self._forced.wait())]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
+
+async def _unless(told: asyncio.Event, work: Awaitable[Any]) -> None:
+    """The work, which is cancelled when ``told``; raises what it raises."""
+    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(told.wait())
+    try:
+        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        waiting.cancel()
+        working.cancel()
+        await asyncio.wait([working])
 
 
 async def _listen(server: HttpServer, host: str, port: int, setting: str) -> None:
@@ -491,8 +508,11 @@ async def run(service: BufferService) -> None:
 
 def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
-    out, err = unblocked(sys.stdout), unblocked(sys.stderr)
-    log_to(err, LogLines(settings.log_format, settings.log_level))
+    lines = LogLines(settings.log_format, settings.log_level)
+    out, err = unblocked(sys.stdout, lines), unblocked(sys.stderr, lines)
+    log_to(err, lines)
+    for name, meant in misspelt(os.environ).items():
+        _log.warning("%s is no setting of the buffer and changes nothing; is %s meant?", name, meant)
     telemetry = Telemetry(out if settings.cloudwatch == "on" else None, deployment=settings.namespace)
     telemetry.watch("stdout", out)
     telemetry.watch("stderr", err)

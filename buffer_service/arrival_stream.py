@@ -32,7 +32,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import MovedError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, MovedError, RedisError, ResponseError
 from redis.retry import Retry
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
@@ -104,7 +104,7 @@ def read_requests(url: str, model: str, namespace: str = NAMESPACE) -> Arrivals:
     Raises
     ------
     InvalidInput
-        The URL is none, or no arrivals are recorded of the model.
+        The URL is none, or is not let in, or no arrivals are recorded of the model.
     StoreUnavailable
         Redis does not answer, or refuses.
     """
@@ -113,6 +113,8 @@ def read_requests(url: str, model: str, namespace: str = NAMESPACE) -> Arrivals:
         found = arrivals(*(_newest_first(url, key) for key in keys))
     except ResponseError as error:
         raise StoreUnavailable(f"Redis refused: {error}") from error
+    except AuthenticationError as error:
+        raise InvalidInput("url", without_password(url), f"user and password as this Redis has them ({error})") from None
     except (RedisError, OSError) as error:
         raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
     except (ValueError, TypeError) as error:  # redis-py's words for a scheme, a port, a parameter that it does not know

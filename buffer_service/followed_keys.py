@@ -13,6 +13,7 @@ import logging
 from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.api_keys import ApiKey, Keyring, joined, read_keys
 from sluice.buffer_service.plans import FilePlans, Found, PlanSource, SsmPlans
+from sluice.buffer_service.unwaited import unwaited
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class KeyFollower:
     async def look(self) -> None:
         """One look; raises nothing but cancellation, since what is wrong with a document must not stop the service."""
         try:
-            found = await asyncio.to_thread(self._source.documents)
+            found = await unwaited(self._source.documents)
         except Exception as error:  # a network, a permission, a file system: whatever it is, the keys in force go on
             if isinstance(error, InvalidInput):
                 error = InvalidInput("SLUICE_API_KEYS", error.value, error.allowed)

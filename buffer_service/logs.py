@@ -12,10 +12,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import TextIO
 
-from sluice.batching import log_lines
-from sluice.batching.log_lines import LogLines
+from sluice.batching.log_lines import TEXT, LogLines
 
 PENDING = 1024 * 1024  # bytes that wait to be written, at most
 SELDOM = 60.0  # seconds between two lines of one kind
@@ -25,12 +24,13 @@ MOST_KINDS = 256  # of lines that are counted
 class UnblockedStream:
     """A text stream onto a file descriptor whose writer never waits; lines that found no room are ``dropped``.
 
-    ``pending`` bounds the bytes that wait to be written.
+    ``lines`` is how the one looks that says so in their place; ``pending`` bounds the bytes that wait to be written.
     """
 
-    def __init__(self, descriptor: int, pending: int = PENDING) -> None:
+    def __init__(self, descriptor: int, lines: LogLines = TEXT, pending: int = PENDING) -> None:
         self.dropped = 0
         self._descriptor = descriptor
+        self._form = lines
         self._pending = self._room = pending
         self._lines: deque[bytes] = deque()
         self._changed = threading.Condition()
@@ -67,7 +67,8 @@ class UnblockedStream:
                 self._write(data)
                 if self.dropped > told and self._room > self._pending // 2:
                     told, missed = self.dropped, self.dropped - told
-                    self._write(b"%d lines were dropped here, as nobody read them in time\n" % missed)
+                    said = f"{missed} lines were dropped here, as nobody read them in time"
+                    self._write(self._form.line(__name__, logging.WARNING, said).encode() + b"\n")
             except OSError:  # nobody will ever read: the other end is closed
                 with self._changed:
                     self.dropped += 1
@@ -84,14 +85,6 @@ class UnblockedStream:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
-
-
-class Stream(Protocol):
-    """Where lines go."""
-
-    def write(self, line: str, /) -> int: ...
-
-    def flush(self) -> None: ...
 
 
 class Seldom:
@@ -122,18 +115,6 @@ class Seldom:
         self._log(line + (f" ({left_out} more like it since the last such line)" if left_out else ""))
 
 
-class _Handler(logging.StreamHandler[UnblockedStream]):
-    """To an unblocked stream, also what cannot be formatted: else that goes to stderr, by whoever logs it."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        self.stream.write(f"a line of {record.name} cannot be written: {record.msg!r:.200}\n")
-
-
-def unblocked(stream: TextIO | None) -> UnblockedStream:
+def unblocked(stream: TextIO | None, lines: LogLines = TEXT) -> UnblockedStream:
     """Where ``stream`` goes, without waiting; it is ``None`` where the process was started without one."""
-    return UnblockedStream(os.open(os.devnull, os.O_WRONLY) if stream is None else stream.fileno())
-
-
-def log_to(stream: UnblockedStream, lines: LogLines) -> None:
-    """Have everything that is logged, by libraries too, written to ``stream``."""
-    log_lines.log_to(_Handler(stream), lines)
+    return UnblockedStream(os.open(os.devnull, os.O_WRONLY) if stream is None else stream.fileno(), lines)

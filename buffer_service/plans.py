@@ -41,6 +41,7 @@ from sluice.batching.policy import INF
 from sluice.buffer_service.invokers import UnknownFunction
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.settings import Settings
+from sluice.buffer_service.unwaited import unwaited
 
 MAX_PLAN_BYTES = 16 * 1024 * 1024
 """Of a document; a table of ``policy.MAX_ROWS`` rows has 2 MB at most."""
@@ -252,7 +253,7 @@ class PlanFollower:
     async def _documents(self) -> Mapping[str, Found]:
         if isinstance(self._source, RedisPlans):
             return await self._source.read()
-        return await asyncio.to_thread(self._source.documents)
+        return await unwaited(self._source.documents)
 
     async def _wait(self) -> None:
         if not isinstance(self._source, RedisPlans):

@@ -58,7 +58,7 @@ ERRORS: dict[str, Callable[[str], RedisError]] = {
     "LOADING": BusyLoadingError,
     "MASTERDOWN": MasterDownError,
     "MOVED": MovedError,
-    "NOAUTH": AuthenticationError,
+    "NOAUTH": lambda _: AuthenticationError("it asks for a password, and its URL has none"),  # Redis speaks of its own commands
     "NOPERM": NoPermissionError,
     "NOSCRIPT": NoScriptError,
     "OOM": OutOfMemoryError,

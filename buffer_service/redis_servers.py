@@ -38,9 +38,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 from redis.exceptions import (
     AskError,
+    AuthenticationError,
     ClusterDownError,
     MasterDownError,
     MovedError,
+    NoPermissionError,
     ReadOnlyError,
     RedisError,
     ResponseError,
@@ -70,6 +72,14 @@ class Away(StoreUnavailable):
     def __init__(self, detail: str, asked: bool = True) -> None:
         super().__init__(detail)
         self.asked = asked
+
+
+class NotLetIn(Away):
+    """A server answers, and refuses the user, the password or the database of the URL; ``said`` is how."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(f"Redis refuses the user, password or database of its URL: {said}")
+        self.said = said
 
 
 class Server:
@@ -210,6 +220,8 @@ class Servers:
             self._topology.silent(slot, server.url)
             self._in_doubt = True
             self._look_if_due()
+            if _refuses(error.__cause__ or error):
+                raise NotLetIn(str(error)) from error
             raise Away(f"Redis does not answer: {_reason(error, redirected, server)}") from error
 
     def owner(self, slot: int) -> str:
@@ -309,6 +321,13 @@ def _cannot_write(error: ResponseError) -> bool:
 def _nobody_has_it(error: Exception) -> bool:
     """Whether a server of a cluster said that nobody has a slot; it is well itself."""
     return isinstance(error, ClusterDownError) and str(error).startswith("Hash slot not served")
+
+
+def _refuses(error: BaseException) -> bool:
+    """Whether this, which a connection ended with, is of what its URL asked for, and comes again until that is another one."""
+    if isinstance(error, (AuthenticationError, NoPermissionError)):
+        return True
+    return isinstance(error, ResponseError) and str(error).startswith(("AUTH ", "DB index"))
 
 
 def _reason(error: Exception, redirected: ResponseError | None, server: Server) -> str:

@@ -697,6 +697,7 @@ class RouteState:
 
     def _lost(self, asked: _Asked) -> None:
         """The store does not know the queue: install its table, and submit again what waits here."""
+        self._refused += asked.refused
         self._adoptions = asked.adoptions + self._adoptions
         here = [arrival for arrival in asked.arrivals if self._waits_here(member_id(arrival[1]))]  # others left meanwhile
         self._arrive_before(here)

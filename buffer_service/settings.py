@@ -5,19 +5,22 @@ Every field is the environment variable ``SLUICE_`` + its name in capitals; ``AW
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
+from sluice.batching.durations import seconds
 from sluice.batching.errors import InvalidInput
 from sluice.batching.log_lines import LogLines
 
 PREFIX = "SLUICE_"
 PRICES = ("gb_second_usd", "invocation_usd")
+NEAR = 0.9  # how much alike two names are of which one is meant by the other
 NAMESPACE = "sluice"
 """What the keys in Redis begin with unless told otherwise."""
 
@@ -25,6 +28,17 @@ NAMESPACE = "sluice"
 def without_password(url: str) -> str:
     """A URL as it may be shown: a password has no place in a log."""
     return re.sub("//[^/@]*@", "//***@", url)
+
+
+def refused_url(url: str) -> str:
+    """What is no URL, as it may be shown: all before its last ``@`` may be a password."""
+    return re.sub(r"^(\w+://)?.*@", r"\1***@", url, flags=re.DOTALL)
+
+
+def require_namespace(field: str, namespace: str) -> None:
+    """Raise ``InvalidInput`` for what keys may not begin with."""
+    if re.fullmatch("[A-Za-z0-9._-]{1,64}", namespace) is None:
+        raise InvalidInput(field, namespace, "1 to 64 of the letters A to Z and a to z, digits, . _ -")
 
 
 def usable_memory(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
@@ -40,9 +54,17 @@ def usable_memory(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("
     return min(amounts)
 
 
+def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that are no setting of the buffer but look like one, and like which; others are of workers and functions."""
+    names = [PREFIX + setting.name.upper() for setting in fields(Settings)]
+    others = [name for name in environment if name.startswith(PREFIX) and name not in names]
+    near = {name: difflib.get_close_matches(name, names, n=1, cutoff=NEAR) for name in others}
+    return {name: found[0] for name, found in near.items() if found}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How this process of the buffer runs. Durations in seconds, sizes in bytes.
+    """How this process of the buffer runs. Durations in seconds, or with their unit (``200ms``, ``5min``); sizes in bytes.
 
     Parameters
     ----------
@@ -66,6 +88,8 @@ class Settings:
     jwt_jwks, jwt_issuer, jwt_audience
         Where the issuer of JSON Web Tokens publishes its keys, an ``https:`` URL or ``file:PATH``, and what its tokens have as
         ``iss`` and ``aud``: who asks for a model then needs a token, or an API key where there are some. Empty knows none.
+    host, port
+        Where it listens; port 0 chooses one that is free.
     admin_port
         Where ``/metrics``, ``/`` and ``/status`` are then answered, and not at ``port``: for operators of the buffer, not for who
         asks it. 0 answers them at ``port``.
@@ -114,6 +138,8 @@ class Settings:
         the extra ``otel``. ``off`` makes none, and costs nothing.
     gb_second_usd, invocation_usd
         What a GB-second of a function and an invocation cost (USD), by which the live page reckons what was billed; 0 is not told.
+    log_level, log_format
+        From which level on lines are logged (``debug``, ``info``, ``warning``, ``error``), as ``text`` or as ``json``.
     """
 
     redis_url: str = "redis://127.0.0.1:6379/0"
@@ -176,10 +202,8 @@ class Settings:
         if not self.host:
             raise InvalidInput(PREFIX + "HOST", self.host, "an address of this machine; 0.0.0.0 is all of them")
         if not self.redis_url.startswith(("redis://", "rediss://", "unix://", "memory://")):
-            shown = without_password(self.redis_url)
-            raise InvalidInput(PREFIX + "REDIS_URL", shown, "redis://, rediss://, unix:// or memory://")
-        if re.fullmatch("[A-Za-z0-9._-]{1,64}", self.namespace) is None:
-            raise InvalidInput(PREFIX + "NAMESPACE", self.namespace, "1 to 64 of the letters A to Z and a to z, digits, . _ -")
+            raise InvalidInput(PREFIX + "REDIS_URL", refused_url(self.redis_url), "redis://, rediss://, unix:// or memory://")
+        require_namespace(PREFIX + "NAMESPACE", self.namespace)
         if self.spread_routes not in ("no", "yes"):
             raise InvalidInput(PREFIX + "SPREAD_ROUTES", self.spread_routes, "no or yes")
         for name in PRICES:
@@ -207,15 +231,17 @@ class Settings:
         """Read ``SLUICE_*``; an unknown name of that prefix belongs to another room and is left alone."""
         environment = os.environ if environment is None else environment
         kinds = get_type_hints(cls)
-        values = {}
+        values: dict[str, Any] = {}
         for setting in fields(cls):
             name = PREFIX + setting.name.upper()
             text = environment.get(name)
             if text is None:
                 continue
+            kind = kinds[setting.name]
+            is_duration = kind is float and setting.name not in PRICES
             try:
-                values[setting.name] = kinds[setting.name](text)
-            except ValueError:
-                allowed = "an integer" if kinds[setting.name] is int else "a number"
+                values[setting.name] = seconds(text) if is_duration else kind(text)
+            except ValueError as error:
+                allowed = str(error) if is_duration else "an integer" if kind is int else "a number"
                 raise InvalidInput(name, text, allowed) from None
         return cls(**values)

@@ -26,7 +26,8 @@ from typing import NamedTuple, cast
 from prometheus_client import Counter, Gauge, ProcessCollector
 
 from sluice.batching.documents import Plan, Route
-from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
+from sluice.batching.log_lines import Stream
+from sluice.buffer_service.logs import Seldom, UnblockedStream
 from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.tallies import Amounts, Count, Counters, Distribution, Gauges, Histograms, Registry
 from sluice.buffer_service.told import NOTHING_TOLD, Told

@@ -11,6 +11,7 @@ import base64
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -111,7 +112,10 @@ async def browser(executable: str) -> AsyncIterator[Tab]:
         if os.geteuid() == 0:
             options.append("--no-sandbox")  # which root cannot have
         nowhere = asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(executable, *options, "about:blank", stdout=nowhere, stderr=nowhere)
+        # In a session of its own: Debian's executable is a script, and what it starts is ended with it.
+        process = await asyncio.create_subprocess_exec(
+            executable, *options, "about:blank", stdout=nowhere, stderr=nowhere, start_new_session=True
+        )
         try:
             port = await _port(Path(folder) / "DevToolsActivePort")
             async with aiohttp.ClientSession() as http:
@@ -123,7 +127,7 @@ async def browser(executable: str) -> AsyncIterator[Tab]:
                 finally:
                     await tab.close()
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
 

@@ -1,10 +1,11 @@
-"""The two pages of reference: every command as it explains itself, and what each package offers to Python.
+"""The pages of reference: every command and every setting as it explains itself, and what each package offers to Python.
 
 python -m studies.reference
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -14,6 +15,7 @@ from typing import Any
 import click
 
 import sluice
+from sluice.buffer_service.settings import PREFIX, Settings
 from sluice.cli.main import COMMANDS, LazyGroup
 from sluice.cli.main import sluice as group
 
@@ -28,21 +30,27 @@ def command_line_page() -> str:
     intro = """\
 # Command line
 
-Written by `python -m studies.reference` from what every command says of itself; a test makes it again and compares. Commands
-take `--json` (one document on stdout, everything else on stderr) and exit with 0 when done, 1 when what was asked cannot be (with
-the reason and the best found), 2 on misuse, naming the option or field, its value and what is allowed. So do `serve`, `control` and
-`worker`, which are done when SIGTERM or SIGINT ends them.
+Written by `python -m studies.reference` from what every command says of itself; a test makes it again and compares. Commands take
+`--json` (one document on stdout, everything else on stderr) and exit with 0 when done, 1 when what was asked cannot be (with the
+reason and the best found), 2 on misuse, naming the option or field, its value and what is allowed. So do `serve`, `control` and
+`worker`, which are done when SIGTERM or SIGINT ends them, also while they start: 0, and nothing is left running. A Redis that
+refuses the user, the password or the database of its URL is misuse when a command starts; while one runs it is told of, and tried
+again.
 
-Durations may have a unit (`us`, `ms`, `s`, `min`, `h`: `--slo 200ms`, `--period 5min`); a number alone is of seconds, and one that
-was probably meant in milliseconds is a question. Several numbers stand in one list, or in the option repeated: `--memory 512,1024`.
+Durations may have a unit (`us`, `ms`, `s`, `min`, `h`: `--slo 200ms`, `--period 5min`, `SLUICE_REQUEST_TIMEOUT=2min`); a number
+alone is of seconds, and in an option one that was probably meant in milliseconds is a question. A variable that is set and empty
+is no default, but refused where what it sets may not be empty. Several numbers stand in one list, or in the option repeated:
+`--memory 512,1024`.
 
 What a command writes (`--out`, `--report`, `--plot`, the plans of `fleet --plans`) replaces a file of its own kind, as the last
-answer to the same question is, and an empty one. Over any other file it is refused before anything is computed or measured; remove
-that first.
+answer to the same question is, and an empty one. Over any other file it is refused before anything is computed or measured;
+remove that first.
 
-`serve`, `control` and `worker` say on stderr what they do: a line of text each, or with `SLUICE_LOG_FORMAT=json` one of JSON
-(`time`, `level`, `logger`, `message`, and `traceback` where there is one), from `SLUICE_LOG_LEVEL` on (`debug`, `info`, `warning`,
-`error`). The same warning is told once a minute, with how often it came. The stack of the template logs JSON.
+`serve`, `control` and `worker`, and the processes that they start, say on stderr what they do: a line of text each, or with
+`--log-format json` (`SLUICE_LOG_FORMAT`) one of JSON (`time`, `level`, `logger`, `message`, and `traceback` where there is one),
+from `--log-level` (`SLUICE_LOG_LEVEL`) on: `debug`, `info`, `warning`, `error`. What one of them ends with is such a line too. A
+warning is told once a minute, with how often one like it came: one that differs in nothing but numbers, where those in a name
+(`mlp-2`, `10.0.0.7:8500`) are part of the name. The stack of the template logs JSON.
 
 Completion of commands and options: `eval "$(_SLUICE_COMPLETE=bash_source sluice)"` in `~/.bashrc`, `zsh_source` in `~/.zshrc`, or
 `_SLUICE_COMPLETE=fish_source sluice | source` in fish.
@@ -56,6 +64,47 @@ def _help(name: str) -> str:
     assert command is not None
     context = click.Context(command, above, name, terminal_width=WIDTH, max_content_width=WIDTH)
     return command.get_help(context)
+
+
+def settings_page() -> str:
+    """The environment variables of the buffer, with their defaults and what the record of settings says of each."""
+    intro = """\
+# Settings of the buffer
+
+Written by `python -m studies.reference` from what the record of settings says; a test makes it again and compares. Each is an
+environment variable; an option of [`sluice serve`](command-line.md#sluice-serve) wins over its variable. A value that is not
+allowed ends the start with 2 and with what is allowed; of a name that is nearly one of these the log warns. Durations are
+of seconds, or have their unit (`200ms`, `2min`); sizes are of bytes. AWS's own variables are read by boto3. Workers have
+[settings of their own](worker.md), and so have [functions](models.md).
+
+| variable | default | what it is |
+|---|---|---|
+"""
+    return intro + "".join(
+        f"| {', '.join(f'`{PREFIX}{name.upper()}`' for name in names)} | {', '.join(_default(name) for name in names)} | {text} |\n"
+        for names, text in parameters(Settings)
+    )
+
+
+def parameters(record: type) -> list[tuple[list[str], str]]:
+    """What the docstring of a record says of its fields, some of them together, in its order."""
+    _, _, section = (inspect.getdoc(record) or "").partition("Parameters\n----------\n")
+    found: list[tuple[list[str], list[str]]] = []
+    for line in section.splitlines():
+        if line.startswith(" "):
+            found[-1][1].append(line.strip())
+        else:
+            found.append((line.split(", "), []))
+    return [(names, " ".join(lines).replace("``", "`").replace("|", "\\|")) for names, lines in found]
+
+
+def _default(name: str) -> str:
+    field = Settings.__dataclass_fields__[name]
+    if field.default is dataclasses.MISSING:
+        return "of the machine"
+    if field.default == "":
+        return "none"
+    return f"`{field.default:g}`" if isinstance(field.default, float) else f"`{field.default}`"
 
 
 def api_page() -> str:
@@ -99,8 +148,8 @@ def _first_sentence(thing: object) -> str:
 
 
 def main() -> None:
-    """Write both pages."""
-    for name, page in (("command-line.md", command_line_page()), ("api.md", api_page())):
+    """Write them."""
+    for name, page in (("command-line.md", command_line_page()), ("settings.md", settings_page()), ("api.md", api_page())):
         (DOCS / name).write_text(page, encoding="utf-8")
         print(f"wrote docs/{name}")
 

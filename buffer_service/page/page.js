@@ -371,9 +371,43 @@ class Model {
   }
 }
 
+// -- the workers that wrote themselves down
+
+const listed = (names, left = 0) => [...names, ...(left ? [`${count(left)} more`] : [])].join(", ") || "nothing";
+
+function health(worker) {
+  if (worker.leaving) return "✗ leaves";
+  return worker.alive ? "✓ well" : `✗ silent for ${seconds(worker.silent)}`;
+}
+
+class Fleet {
+  constructor() {
+    this.trouble = element("p", {class: "bad"});
+    this.types = scroll("Types of devices");
+    this.workers = scroll("Workers that wrote themselves down");
+    this.node = element("section", {class: "fleet", "aria-labelledby": "fleet", hidden: ""},
+      element("h2", {id: "fleet"}, "Fleet"), this.trouble, this.types, folded("Every worker", this.workers));
+  }
+
+  update(fleet) {
+    this.node.hidden = !fleet;
+    if (!fleet) return;
+    show(this.trouble, fleet.trouble ? `✗ Who is there cannot be read: ${fleet.trouble}` : "");
+    show(this.types, table("Types of devices; which share of a model's requests each variant gets stands at the model",
+      ["device", "workers", "heard of", "loaded, on how many"],
+      fleet.types.map((each) => [each.device, count(each.workers), count(each.alive),
+        listed(Object.entries(each.loaded).map(([name, on]) => `${name} ${count(on)}`), each.loaded_left_out)]), ["loaded, on how many"]),
+    leftOut(fleet.types_left_out, "types"));
+    show(this.workers, table("Workers that wrote themselves down", ["worker", "device", "health", "loaded", "loads now", "could load", "slowest load"],
+      fleet.workers.map((each) => [each.address, each.device, health(each), listed(each.loaded), listed(each.loading), count(each.variants),
+        or(each.slowest_load, seconds, "not told")]), ["device", "health", "loaded", "loads now"]),
+    leftOut(fleet.workers_left_out, "workers"));
+  }
+}
+
 // -- reading again and again
 
-const models = new Map();
+const models = new Map(), fleet = new Fleet();
 let paused = false, timer = null, failures = 0, saidLast = null;
 
 function update(told) {
@@ -387,6 +421,7 @@ function update(told) {
     }
     models.get(model.name).update(model, told);
   }
+  fleet.update(told.fleet);
   show(byId("recorded"), told.recorded.trouble ? `✗ What all processes recorded cannot be read: ${told.recorded.trouble}` : "");
   byId("contents").hidden = names.length < 2;
   show(byId("contents").firstElementChild, ...names.map((name) => element("li", {}, element("a", {href: `#model-${name}`}, name))));
@@ -423,7 +458,7 @@ function later(wait) {
   if (timer === null && !paused && !document.hidden) timer = setTimeout(read, wait);
 }
 
-byId("models").append(element("div", {id: "others"}));
+byId("models").append(element("div", {id: "others"}), fleet.node);
 byId("pause").addEventListener("click", () => {
   paused = !paused;
   byId("pause").setAttribute("aria-pressed", String(paused));

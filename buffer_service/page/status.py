@@ -18,6 +18,7 @@ from sluice.batching.documents import Plan, RequestClass, Route, Slo, percentile
 from sluice.batching.policy import Policy
 from sluice.buffer_service.invokers import Health
 from sluice.buffer_service.page.decisions import Decisions
+from sluice.buffer_service.page.devices import Devices
 from sluice.buffer_service.page.history import KEPT, MOST_PARTS, SAMPLE_EVERY, History, Window, quantile_bounds
 from sluice.buffer_service.page.recorded import Recorded, Shared
 from sluice.buffer_service.page.table_words import MOST_SPANS, sentences, spans
@@ -61,6 +62,7 @@ class Watch:
         watched: Watched,
         decisions: Decisions,
         recorded: Recorded,
+        devices: Devices,
         clock: Callable[[], float],
         date: Callable[[], float],
         prices: Prices,
@@ -68,6 +70,7 @@ class Watch:
         self._watched = watched
         self._decisions = decisions
         self._recorded = recorded
+        self._devices = devices
         self._prices = prices
         self._clock = clock
         self._date = date
@@ -89,6 +92,7 @@ class Watch:
         came = {name: self._history(name).came_since(model.telemetry.came) for name, model in models.items()}
         busiest = sorted(came, key=lambda name: (-came[name], name))[:MOST_MODELS]
         await self._decisions.look()
+        await self._devices.look()
         await self._recorded.look({name: _limit(models[name].plan.slo) for name in busiest})
         told = []
         for name in sorted(busiest):
@@ -102,6 +106,7 @@ class Watch:
             "models_left_out": len(models) - len(busiest),
             "recorded": {"trouble": self._recorded.trouble or None},
             "control": {"leader": self._decisions.leader, "trouble": self._decisions.trouble or None},
+            "fleet": self._devices.tell(),
             "other_decisions": [entry for entry in self._decisions.entries if entry["model"] not in models][:MOST_DECISIONS],
             "refused_plans": [_refused(refusal) for refusal in refusals if refusal.model not in models][:MOST_MODELS],
         }
@@ -110,6 +115,7 @@ class Watch:
         """Release connections."""
         await self._decisions.close()
         await self._recorded.close()
+        await self._devices.close()
 
     def _history(self, name: str) -> History:
         return self._histories.setdefault(name, History())

@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sluice.batching.log_lines import FORMAT, LEVEL, log_to_stderr
+
 from ..halving import said
 from .calls import Raised, call_batch, call_one, encode_output
 from .child import first_words
@@ -59,6 +61,8 @@ def main(fd: int) -> None:
     starting = True
     sys.argv = setup.main["sys_argv"]
     try:
+        if not {FORMAT, LEVEL}.isdisjoint(os.environ):  # else who runs stages in a program of his own says how they log
+            log_to_stderr("warning")
         if setup.cpus is not None:
             os.sched_setaffinity(0, setup.cpus)
         if b"__main__" in setup.made:

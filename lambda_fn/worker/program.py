@@ -24,16 +24,17 @@ import os
 import re
 import signal
 import socket
-import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
+from sluice.batching.durations import seconds
 from sluice.batching.errors import InvalidInput, require
-from sluice.batching.log_lines import log_to_stderr
+from sluice.batching.log_lines import last_words, log_to_stderr
 from sluice.batching.policy import Policy, greedy, size_or_timeout
+from sluice.batching.told_to_end import done_when_told
 from sluice.http.heap import keep_freed_memory
 
 from ..loading import SLEEPER
@@ -71,23 +72,23 @@ class WorkerSettings:
             value = getattr(self, field)
             require(least <= value <= most, _variable(field), value, f"an integer from {least} to {most}")
         for field, most_seconds in (("wait", 60.0), ("timeout", 86400.0), ("drain_timeout", 86400.0)):
-            seconds = getattr(self, field)
-            require(0 <= seconds <= most_seconds, _variable(field), seconds, f"seconds from 0 to {most_seconds:g}")
+            value = getattr(self, field)
+            require(0 <= value <= most_seconds, _variable(field), value, f"seconds from 0 to {most_seconds:g}")
         require(self.timeout > 0, _variable("timeout"), self.timeout, "seconds > 0")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> WorkerSettings:
         """Raises ``InvalidInput`` that names the variable."""
         kinds = get_type_hints(cls)
-        given = {}
+        given: dict[str, Any] = {}
         for field in fields(cls):
             text = environment.get(_variable(field.name))
             if text is None:
                 continue
             try:
-                given[field.name] = kinds[field.name](text)
-            except ValueError:
-                allowed = "an integer" if kinds[field.name] is int else "a number of seconds"
+                given[field.name] = int(text) if kinds[field.name] is int else seconds(text)
+            except ValueError as error:
+                allowed = "an integer" if kinds[field.name] is int else str(error)
                 raise InvalidInput(_variable(field.name), text, allowed) from None
         return cls(**given)
 
@@ -237,7 +238,6 @@ def start(
     beside: Beside | None = None,
 ) -> None:
     """The whole program; raises ``InvalidInput``, or ``LoadFailed`` where a model cannot be loaded."""
-    log_to_stderr("warning")
     keep_freed_memory()
     listener = listen(host, port)
     link = open_link(named, settings)
@@ -264,11 +264,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     port = SAGEMAKER_PORT if given.port is None else given.port
     host = given.host or ("0.0.0.0" if in_sagemaker else "127.0.0.1")
     try:
+        log_to_stderr("warning")
         named = [] if in_sagemaker else [Named.parse(text) for text in given.models]
-        start(named, WorkerSettings.from_environment(), host, port)
+        with done_when_told():
+            start(named, WorkerSettings.from_environment(), host, port)
     except (InvalidInput, LoadFailed) as error:
-        print(getattr(error, "cause", ""), end="", file=sys.stderr)
-        print(f"sluice.lambda_fn.worker: {error}", file=sys.stderr)
+        last_words("sluice.lambda_fn.worker", str(error), getattr(error, "cause", ""))
         return 2
     return 0
 

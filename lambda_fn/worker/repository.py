@@ -89,7 +89,8 @@ class Repository:
         try:
             async with asyncio.timeout(grace):
                 await asyncio.gather(*(model.drained() for model in self.models.values()))
-                await asyncio.gather(*(model.unload() for model in self.models.values()))
+                loaded = [model for model in self.models.values() if model.life is not Life.LOADING]  # which may take minutes
+                await asyncio.gather(*(model.unload() for model in loaded))
         except TimeoutError:
             for model in self.models.values():
                 model.give_up_all(f"this process is being shut down, and the batch did not end within {grace:g} s")

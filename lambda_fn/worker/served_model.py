@@ -139,6 +139,7 @@ class ServedModel:
         if self._loading is None:
             self.life, self.reason = Life.LOADING, "being loaded"
             self._loading = asyncio.ensure_future(self._make())
+            self._loading.add_done_callback(lambda made: made.cancelled() or made.exception())  # who waited may have gone
         await asyncio.shield(self._loading)
         if self.life is not Life.READY:
             raise LoadFailed(self.reason, self.reason, "")

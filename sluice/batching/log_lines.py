@@ -1,8 +1,9 @@
 """How a line of the log looks, the same in every process: text or JSON by one switch, and no line again and again.
 
-``SLUICE_LOG_FORMAT`` and ``SLUICE_LOG_LEVEL`` say it for a process and those that it starts. What libraries log goes the same way.
-A warning or an error that was told is told again after a minute at the soonest, with how often it came meanwhile: a Redis that is
-away says so to every call.
+``SLUICE_LOG_FORMAT`` and ``SLUICE_LOG_LEVEL`` say it for a process and those that it starts. What libraries log goes the same way,
+and so does what a process dies of. A warning or an error that was told is told again after a minute at the soonest, with how often
+it came meanwhile: a Redis that is away says so to every call. Those are like each other that differ in nothing but their numbers;
+a number within a name (``mlp-2``, ``10.0.0.7:8500``) is part of the name.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol
 
 from sluice.batching.errors import InvalidInput
 
@@ -24,6 +30,9 @@ FORMAT, LEVEL = "SLUICE_LOG_FORMAT", "SLUICE_LOG_LEVEL"
 LONGEST_LINE = 16 * 1024  # characters of what is said, and of its traceback; what is longer is cut
 AGAIN = 60.0  # s after which the same warning is told again
 MOST_KINDS = 256  # of warnings that are counted; beyond them the one that came longest ago is forgotten
+
+_NUMBER = re.compile(r"""(?<![\w.:/'"-])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?:[mu]?s|min|h|[kKMG]?B|%)?(?![\w:/'"-]|\.\w)|\b0x[0-9a-f]+""")
+"""One that stands by itself, with its unit; or where something lies in memory."""
 
 
 class LogLines(NamedTuple):
@@ -41,7 +50,7 @@ class LogLines(NamedTuple):
         InvalidInput
             Another format or level.
         """
-        return cls(environment.get(FORMAT) or FORMATS[0], environment.get(LEVEL) or level).checked()
+        return cls(environment.get(FORMAT, FORMATS[0]), environment.get(LEVEL, level)).checked()
 
     def checked(self) -> LogLines:
         """The same; raises ``InvalidInput`` with the variable."""
@@ -50,18 +59,50 @@ class LogLines(NamedTuple):
                 raise InvalidInput(variable, value, f"{', '.join(allowed[:-1])} or {allowed[-1]}")
         return self
 
+    @property
+    def formatter(self) -> logging.Formatter:
+        """What makes them."""
+        return _Json() if self.format == "json" else _Text("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-def log_to(handler: logging.Handler, lines: LogLines) -> None:
-    """Have everything that is logged, by libraries too, written by this handler alone."""
-    handler.setFormatter(_Json() if lines.format == "json" else _Text("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    def line(self, logger: str, level: int, said: str, stack: str = "") -> str:
+        """One of them, for what cannot be logged as everything else is; ``stack`` is a traceback."""
+        record = logging.LogRecord(logger, level, "", 0, said, (), None)
+        record.exc_text = stack or None
+        return self.formatter.format(record)
+
+
+TEXT = LogLines()
+
+
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, line: str, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+def log_to(stream: Stream, lines: LogLines) -> None:
+    """Have everything that is logged, by libraries too, and what the process dies of, written to this stream alone."""
+    handler = _Handler(stream, lines)
     handler.addFilter(Repeated())
     logging.basicConfig(level=lines.level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
+    sys.excepthook, threading.excepthook = _die, _thread_dies
 
 
 def log_to_stderr(level: str, environment: Mapping[str, str] | None = None) -> None:
     """As the environment says, from ``level`` on where it names none; raises ``InvalidInput``."""
-    log_to(logging.StreamHandler(), LogLines.of(os.environ if environment is None else environment, level))
+    log_to(sys.stderr, LogLines.of(os.environ if environment is None else environment, level))
+
+
+def last_words(program: str, said: str, stack: str = "") -> None:
+    """Say on stderr why a process does not go on: as it logs where that is JSON, and else to who typed its name."""
+    lines = next((handler.lines for handler in logging.getLogger().handlers if isinstance(handler, _Handler)), TEXT)
+    if lines.format == "json":
+        print(lines.line(program, logging.CRITICAL, said, stack), file=sys.stderr)
+    else:
+        print(f"{stack}{program}: {said}", file=sys.stderr)
 
 
 class Repeated(logging.Filter):
@@ -70,7 +111,7 @@ class Repeated(logging.Filter):
     def __init__(self, interval: float = AGAIN, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._interval, self._clock = interval, clock
-        self._told: dict[tuple[str, int, str], tuple[float, int]] = {}  # when, and how many since; the last that came at the end
+        self._told: dict[tuple[object, ...], tuple[float, int]] = {}  # when, and how many since; the last that came at the end
         self._counting = threading.Lock()  # threads log too
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -80,7 +121,8 @@ class Repeated(logging.Filter):
             now, said = self._clock(), record.getMessage()
         except Exception:  # what is logged does not fit its own text: the handler's to tell
             return True
-        kind = record.name, record.levelno, said
+        raised = record.exc_info[0] if record.exc_info else None
+        kind = record.name, record.levelno, raised, _NUMBER.sub("0", said[:LONGEST_LINE])
         with self._counting:
             at, more = self._told.pop(kind, (-float("inf"), 0))
             if again := now >= at + self._interval:
@@ -94,6 +136,32 @@ class Repeated(logging.Filter):
         if more:
             record.msg, record.args = f"{said} ({more} more like it in the last {now - at:.0f} s)", ()
         return True
+
+
+class _Handler(logging.StreamHandler[Stream]):
+    """Also of what does not fit its own text there is a line like all others; who logs never learns that it cannot be written."""
+
+    def __init__(self, stream: Stream, lines: LogLines) -> None:
+        super().__init__(stream)
+        self.lines = lines
+        self.setFormatter(lines.formatter)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        with suppress(Exception):
+            said = f"a line of {record.name} cannot be written: {record.msg!r:.200}"
+            self.stream.write(self.lines.line(record.name, record.levelno, said) + self.terminator)
+
+
+def _die(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What the process dies of, where it was nobody's to catch."""
+    if not issubclass(kind, Exception):
+        sys.__excepthook__(kind, error, trace)
+        return
+    last_words("sluice", f"a defect: {error!r}", "".join(traceback.format_exception(kind, error, trace)))
+
+
+def _thread_dies(died: threading.ExceptHookArgs) -> None:
+    logging.getLogger(__name__).critical("a thread has a defect, and has ended", exc_info=died.exc_value)
 
 
 class _Text(logging.Formatter):
@@ -113,8 +181,10 @@ class _Json(logging.Formatter):
             "logger": record.name,
             "message": _cut(record.getMessage()),
         }
-        if record.exc_info:
-            told["traceback"] = _cut(self.formatException(record.exc_info))
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        if record.exc_text:
+            told["traceback"] = _cut(record.exc_text)
         return json.dumps(told, ensure_ascii=False)
 
 

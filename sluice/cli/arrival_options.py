@@ -17,7 +17,7 @@ from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import INF
 from sluice.cli.document_files import read_document
 from sluice.cli.groups import Command
-from sluice.cli.values import WAIT
+from sluice.cli.values import WAIT, number
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 
 WAY = 0.005
@@ -42,7 +42,7 @@ def perhaps_arrivals(command: Command) -> Command:
     """The same where there may be none: the command gets ``arrivals: ArrivalDocument | None``."""
 
     @click.option("--arrivals", metavar="FILE", help="Arrivals document, as `sluice fit --out` writes it.")
-    @click.option("--poisson", "poisson_rate", type=float, metavar="R", help="Poisson arrivals, R requests/s.")
+    @click.option("--poisson", "poisson_rate", type=number, metavar="R", help="Poisson arrivals, R requests/s.")
     @click.option("--mmpp2", "mmpp2_rates", metavar="L1,L2,W1,W2", help="MMPP(2): arrival rates and rates of leaving, 1/s.")
     @wraps(command)
     def with_arrivals(*, arrivals: str | None, poisson_rate: float | None, mmpp2_rates: str | None, **others: Any) -> Any:

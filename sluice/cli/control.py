@@ -14,13 +14,13 @@ import click
 
 from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput, require
-from sluice.batching.log_lines import log_to_stderr
 from sluice.buffer_service.plans import source_at
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli.arrival_options import behind_buffer, read_profile, way_option
 from sluice.cli.cost_options import price_options
 from sluice.cli.file_kinds import JOURNAL, written_option
-from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
+from sluice.cli.log_options import log_options
+from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.slo_options import slo_options
 from sluice.cli.values import DURATION, numbers_option
 from sluice.controller.deciding import DecidingProcess
@@ -72,6 +72,7 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 @click.option("--explain", metavar="FILE", help="Read such a file back as sentences, and do nothing else.")
 @redis_option
 @namespace_option
+@log_options("info")
 def command(
     fleet_path: str | None,
     profile_paths: tuple[str, ...],
@@ -94,7 +95,6 @@ def command(
     """Watch the models that have a plan, or a fleet of workers, and plan as what comes and what it takes change; until SIGTERM.
 
     The buffers follow with SLUICE_PLANS=redis:. Of several controllers one leads; without any the last plans stay in force.
-    SLUICE_LOG_FORMAT and SLUICE_LOG_LEVEL say how it logs.
     """
     if explain is not None:
         for entry in read_journal(Path(explain)):
@@ -104,9 +104,11 @@ def command(
                 click.echo(f"    {cost}")
         return
     require(lease >= 0.3, "--lease", lease, "seconds >= 0.3")
-    require_redis_url("--redis-url", redis_url)
+    require(servers is None or servers >= 1, "--servers", servers, "an integer >= 1")
+    require(1 <= max_batch_size <= LARGEST_BATCH, "--max-batch-size", max_batch_size, f"an integer from 1 to {LARGEST_BATCH}")
     if redis_url.startswith("memory://"):
         raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers")
+    require_redis(redis_url, namespace)
     known = declared is None or re.match("file:.|ssm:/", declared) is not None
     require(known, "--declared", declared, "file:PATH or ssm:/path/")
     plans = RedisPlans(redis_url, namespace)
@@ -118,7 +120,9 @@ def command(
         from sluice.optimizer.control import ControlSettings
         from sluice.optimizer.fleet import read_fleet, solve_fleet
 
-        require(not profile_paths, "--profile", list(profile_paths), "none beside --fleet, whose file names its profiles")
+        own = {"--profile": profile_paths, "--slo": [slo.name for slo in slos], "--function": function, "--memory": memory_sizes}
+        for option, value in (own | {"--servers": servers}).items():
+            require(not value, option, value, "none beside --fleet, whose file says it")
         fleet = read_fleet(fleet_path).behind(buffer_overhead or 0.0)
         of_fleet = ControlSettings(
             look=FLEET_LOOK, period=10.0 if period is None else period, load_time=load_time, decision_time=None
@@ -136,8 +140,6 @@ def command(
 
         def work() -> Awaitable[None]:
             return ModelProcess(setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2).run()
-
-    log_to_stderr("info")
 
     async def leading() -> None:
         also = () if declared is None else (DeclaredPlans(source_at(declared), plans, name).follow(),)

@@ -14,7 +14,7 @@ from sluice.batching.errors import require
 from sluice.batching.policy import INF
 from sluice.cli.groups import Command
 from sluice.cli.output import read_file
-from sluice.cli.values import DURATION, WAIT
+from sluice.cli.values import DURATION, WAIT, number
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 
@@ -54,7 +54,7 @@ def price_options(command: Command) -> Command:
     )
     @click.option(
         "--buffer-per-month",
-        type=float,
+        type=number,
         metavar="USD",
         help="What the buffer costs whether used or not; 0 of one that is there already for other models"
         "  [default: by the price list, that of template.yaml]",
@@ -90,7 +90,7 @@ def cost_options(command: Command) -> Command:
     @price_options
     @click.option(
         "--cold-start-probability",
-        type=float,
+        type=number,
         help="Share of the invocations that start cold, and take and are billed the profile's INIT  [default: estimated]",
     )
     @click.option(

@@ -15,7 +15,7 @@ from sluice.batching.errors import require
 from sluice.cli import output
 from sluice.cli.file_kinds import DEMO, written_option
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION
+from sluice.cli.values import DURATION, number
 from sluice.local.demo import Demo, DemoReport, Row
 from sluice.local.live_demo import CONTROL, LiveRow
 
@@ -29,7 +29,7 @@ DEFAULT = Demo()
     "--speed",
     "--scale",
     "scale",
-    type=float,
+    type=number,
     help=f"How many times faster than recorded the trace runs  [default: {DEFAULT.scale:g}]",
 )
 @slo_options(required=False, default=DEFAULT.slo)
@@ -46,7 +46,7 @@ DEFAULT = Demo()
 )
 @click.option(
     "--live-seconds",
-    type=click.FloatRange(min=0),
+    type=DURATION,
     help=f"Length of each of the four phases of live control; 0 leaves it out  [default: {DEFAULT.live_seconds:g}]",
 )
 @written_option("--out", kinds=(DEMO,), help="File for the report (JSON).")

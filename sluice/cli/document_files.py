@@ -31,4 +31,6 @@ def read_document(kind: type[Read], path: str, option: str) -> Read:
     found, (meant, told) = kind_of(data), _MEANT[kind]
     if found is not None and found != meant:
         raise InvalidInput(option, path, f"{told}; this is {found}")
+    if not data.lstrip().startswith(b"{"):
+        raise InvalidInput(option, path, f"{told}; this is no JSON document")
     return read(kind, data, path)

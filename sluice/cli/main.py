@@ -13,8 +13,11 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from sluice.batching.errors import Infeasible, InvalidInput, KeyRefused, SluiceError
+from sluice.batching.log_lines import last_words
+from sluice.batching.told_to_end import done_when_told
 from sluice.cli.suggestions import SuggestingGroup
 
 EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, KeyRefused: 2}
@@ -51,6 +54,9 @@ COMMANDS = {
 COMPUTING = frozenset({"fit", "predict", "recommend", "smdp", "fleet", "simulate", "control", "compile"})
 """Those that solve linear systems of middling size, whose threads wait longer for each other on busy cores than they work."""
 
+ENDLESS = frozenset({"serve", "control", "worker"})
+"""Those that are done when they are told to end, whatever they are at."""
+
 
 def _missing(name: str, error: ModuleNotFoundError) -> Exception:
     """What to say where a command has not found a module: what to install, but for one of ours, which is a defect.
@@ -71,6 +77,16 @@ class LazyGroup(SuggestingGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in ENDLESS and not ctx.resilient_parsing:
+            ctx.with_resource(done_when_told())  # from here on: what is imported next takes seconds
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands as they are told here: their own help would have to be imported."""
+        named = [CompletionItem(name, help=text) for name, (_, _, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return named or super().shell_complete(ctx, incomplete)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -117,7 +133,7 @@ def main() -> None:
     try:
         sluice.main(standalone_mode=True)
     except SluiceError as error:
-        click.echo(f"sluice: {error}", err=True)
+        last_words("sluice", str(error))
         if isinstance(error, Infeasible) and error.best is not None:
             if "--json" in sys.argv:
                 click.echo(json.dumps({"version": 1, "infeasible": str(error), "best": error.best}))

@@ -17,7 +17,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli import output
 from sluice.cli.document_files import read_document
-from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
+from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.suggestions import SuggestingGroup
 
 Answer = TypeVar("Answer")
@@ -116,7 +116,7 @@ def _none(model: str) -> list[Plan]:
 
 def _with(redis_url: str, namespace: str, work: Callable[[RedisPlans], Awaitable[Answer]]) -> Answer:
     """What the work answers; it gets the plans of a Redis that is closed after it."""
-    require_redis_url("--redis-url", redis_url)
+    require_redis(redis_url)
 
     async def run() -> Answer:
         board = RedisPlans(redis_url, namespace)

@@ -16,7 +16,7 @@ from sluice.cli.cost_options import cost_options
 from sluice.cli.cost_table import cost_table
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import check_percentile
-from sluice.cli.values import DURATION, WAIT
+from sluice.cli.values import DURATION, WAIT, number
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing, ColdStarts
 from sluice.optimizer.billing.cold_starts import MOST_PROVISIONED
@@ -51,7 +51,7 @@ from sluice.optimizer.simulation import Environments
 @click.option(
     "--percentile",
     "percentiles",
-    type=float,
+    type=number,
     multiple=True,
     help="Percentile of the latency to show; may be repeated  [default: 50, 90, 95, 99]",
 )

@@ -18,7 +18,7 @@ from sluice.cli.cost_options import cost_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import WAIT, numbers_option
+from sluice.cli.values import WAIT, number, numbers_option
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.billing import Billing
@@ -117,11 +117,11 @@ def goal_options(command: Command) -> Command:
     """What is wanted; the command gets ``goal: Goal``."""
 
     @click.option("--objective", type=click.Choice(OBJECTIVES), default="cost", show_default=True, help="What to minimise.")
-    @click.option("--max-cost", type=float, metavar="USD", help="Most USD per request (1e-6: 1 USD per million).")
-    @click.option("--headroom", type=float, default=0.0, show_default=True, help="Part of the SLOs' latencies kept free.")
+    @click.option("--max-cost", type=number, metavar="USD", help="Most USD per request (1e-6: 1 USD per million).")
+    @click.option("--headroom", type=number, default=0.0, show_default=True, help="Part of the SLOs' latencies kept free.")
     @click.option(
         "--premium",
-        type=float,
+        type=number,
         default=PREMIUM,
         show_default=True,
         metavar="PART",
@@ -129,7 +129,7 @@ def goal_options(command: Command) -> Command:
     )
     @click.option(
         "--confidence",
-        type=float,
+        type=number,
         default=CONFIDENCE,
         show_default=True,
         metavar="P",

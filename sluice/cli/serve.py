@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import logging
 import os
 import socket
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 import click
 
 from sluice.batching.errors import InvalidInput
-from sluice.batching.log_lines import FORMATS, LEVELS
 from sluice.buffer_service.settings import PREFIX, Settings
-from sluice.cli.redis_options import require_redis_url
+from sluice.cli.log_options import log_options
+from sluice.cli.redis_options import require_redis
 
 DEFAULT = Settings()
+
+_log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -24,14 +27,12 @@ DEFAULT = Settings()
 @click.option("--plans", help=f"file:PATH (a plan, or a folder of them), ssm:/path/, or redis:  [default: {DEFAULT.plans}]")
 @click.option("--host", help=f"Address to listen on  [default: {DEFAULT.host}]")
 @click.option("--port", type=int, help=f"Port to listen on; 0 chooses one  [default: {DEFAULT.port}]")
-@click.option("--log-level", type=click.Choice(LEVELS), help=f"How much to log on stderr  [default: {DEFAULT.log_level}]")
-@click.option(
-    "--log-format", type=click.Choice(FORMATS), help=f"Lines for persons or for programs  [default: {DEFAULT.log_format}]"
-)
+@log_options(DEFAULT.log_level)
 def command(**options: Any) -> None:
     """Serve models through the batching buffer.
 
-    Every setting is an environment variable SLUICE_*; an option given here wins over its variable. SIGTERM drains.
+    Every setting is an environment variable SLUICE_* (docs/settings.md); an option given here wins over its variable. SIGTERM
+    drains.
     """
     from sluice.buffer_service.app import main  # with the clients of AWS and of Redis, which the help does not need
 
@@ -40,10 +41,10 @@ def command(**options: Any) -> None:
     if settings.admin_port:
         _require_port(settings.host, settings.admin_port, f"{PREFIX}ADMIN_PORT", "has none")
     if not settings.redis_url.startswith("memory://"):
-        require_redis_url(f"--redis-url ({PREFIX}REDIS_URL)", settings.redis_url)
+        require_redis(settings.redis_url, settings.namespace)
     kind, _, path = settings.plans.partition(":")
     if kind == "file" and not Path(path).exists():
-        click.echo(f"waiting for plans: {path} does not exist yet (--plans), and until then nothing is served", err=True)
+        _log.warning("waiting for plans: %s does not exist yet (--plans), and until then nothing is served", path)
     main(settings)
 
 

@@ -17,6 +17,7 @@ from sluice.cli.arrival_options import read_arrivals, read_profile
 from sluice.cli.groups import group
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.smdp_classes import read_classes
+from sluice.cli.values import number
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.service import EmpiricalLaw, ServiceLaw, law_named, smoothed_profile
@@ -28,8 +29,8 @@ MOST = 4096
 """The largest batch: a table has more than twice as many rows, and its linear system a gigabyte."""
 
 _SERVER = [
-    click.option("--rho", type=float, metavar="R", help="Poisson arrivals at this part of what full batches serve, below 1."),
-    click.option("--rate", type=float, metavar="R", help="Poisson arrivals, R per unit of time."),
+    click.option("--rho", type=number, metavar="R", help="Poisson arrivals at this part of what full batches serve, below 1."),
+    click.option("--rate", type=number, metavar="R", help="Poisson arrivals, R per unit of time."),
     click.option(
         "--arrivals",
         metavar="FILE",
@@ -55,8 +56,8 @@ _SERVER = [
     click.option(
         "--min-batch-size", "--batch-min", "batch_min", type=int, default=1, show_default=True, metavar="B", help="Smallest batch."
     ),
-    click.option("--w1", type=float, default=1.0, show_default=True, help="Weight of the mean latency, per unit of time."),
-    click.option("--w2", type=float, help="Weight of the mean power, per W  [default: 1; with --slo it is what is sought]"),
+    click.option("--w1", type=number, default=1.0, show_default=True, help="Weight of the mean latency, per unit of time."),
+    click.option("--w2", type=number, help="Weight of the mean power, per W  [default: 1; with --slo it is what is sought]"),
     click.option(
         "--distribution",
         metavar="LAW",
@@ -81,10 +82,10 @@ _SOLVER = [
     click.option("--max-state", type=int, help="Where the other two methods cut the queue  [default: 8 of the largest batch]"),
     click.option(
         "--overflow-cost",
-        type=float,
+        type=number,
         help="Cost rate of a full queue in value iteration, the papers' c_o  [default: twice the cost of greedy]",
     ),
-    click.option("--epsilon", type=float, help="Span at which value iteration stops  [default: 0.01]"),
+    click.option("--epsilon", type=number, help="Span at which value iteration stops  [default: 0.01]"),
 ]
 
 

@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from sluice.batching.documents import Slo, percentile_name
 from sluice.batching.errors import require
 from sluice.cli import output, simulate_control
+from sluice.cli.file_kinds import FIGURE, require_replaceable
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.policy_files import is_file, read_policy
 from sluice.cli.situation_options import situation_options
@@ -41,7 +42,8 @@ MOST_BINS = 100_000
 
 def figure_path(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
     """A path of a figure that can be written, before anything is planned for it."""
-    if path is not None:
+    if path is not None and not context.resilient_parsing:
+        require_replaceable(path, option.opts[0], FIGURE)
         from sluice.optimizer.report.trace_plot import require_figure_path
 
         require_figure_path(path)

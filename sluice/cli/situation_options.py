@@ -18,7 +18,7 @@ from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION, WAIT
+from sluice.cli.values import DURATION, WAIT, number
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
@@ -88,12 +88,12 @@ def workload_options(command: Command) -> Command:
     @click.option("--trace", metavar="FILE", help="A trace to run on; beside a model, policies are made for the model.")
     @click.option(
         "--past",
-        type=float,
+        type=number,
         metavar="PART",
         help=f"Part of a trace, given without a model, that policies learn from; they run on the rest  [default: {PAST:g}]",
     )
     @click.option(
-        "--speed", type=float, default=1.0, show_default=True, metavar="FACTOR", help="Run the trace so many times as fast."
+        "--speed", type=number, default=1.0, show_default=True, metavar="FACTOR", help="Run the trace so many times as fast."
     )
     @click.option(
         "--class",
@@ -211,7 +211,7 @@ def platform_options(command: Command) -> Command:
     @click.option("--concurrency", type=int, help="Invocations at once at most  [default: any number]")
     @click.option(
         "--scaling-rate",
-        type=float,
+        type=number,
         default=LAMBDA.scaling_rate,
         show_default=True,
         help="New environments per second, in the long run.",

@@ -39,7 +39,7 @@ def slo_options(*, required: bool = True, default: Slo | None = None) -> Callabl
             + none_given,
         )
         @click.option(
-            "--percentile", type=float, help=f"Percent of requests that must keep --slo DURATION  [default: {PERCENTILE:g}]"
+            "--percentile", type=_percent, help=f"Percent of requests that must keep --slo DURATION  [default: {PERCENTILE:g}]"
         )
         @wraps(command)
         def with_slos(*, slo_texts: tuple[str, ...], percentile: float | None, **others: Any) -> Any:
@@ -68,7 +68,7 @@ def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Sl
     if len(texts) == 1 and named[0] is None:
         return (_slo(_latency(texts[0]), PERCENTILE if percentile is None else percentile),)
     if None in named:
-        raise InvalidInput("slo", list(texts), _ALLOWED)
+        raise InvalidInput("slo", list(texts), _allowed_for(texts[named.index(None)]))
     if percentile is not None:
         raise InvalidInput("percentile", percentile, "only beside --slo DURATION, as pP=DURATION names its own")
     slos = tuple(_slo(_latency(match[2]), _percentile(text, match[1])) for text, match in zip(texts, named, strict=True) if match)
@@ -97,11 +97,26 @@ def _latency(text: str) -> float:
     try:
         return seconds(text, MEANT_MS)
     except ValueError as error:
-        raise InvalidInput("--slo", text, _ALLOWED if "=" in text else str(error)) from None
+        raise InvalidInput("--slo", text, _allowed_for(text) if re.search("^[pP]|[=<≤:]", text) else str(error)) from None
+
+
+def _allowed_for(text: str) -> str:
+    """What is allowed in the place of this, which names a percentile perhaps, and what may be meant."""
+    meant = re.fullmatch(r"[pP]?([1-9]\d*(?:\.\d+)?)\s*[=<≤:]+\s*([\d.].*)", text)
+    return f"{_ALLOWED}; did you mean p{meant[1]}={meant[2]}?" if meant else _ALLOWED
+
+
+def _percent(text: str) -> float:  # of this name, as it is the one in the help
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not allowed; allowed: percent of the requests as a number alone, as in 99.9"
+        ) from None
 
 
 def _percentile(text: str, number: str) -> float:
     try:
         return float(number)
     except ValueError:
-        raise InvalidInput("--slo", text, _ALLOWED) from None
+        raise InvalidInput("--slo", text, _allowed_for(text)) from None

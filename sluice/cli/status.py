@@ -20,7 +20,7 @@ from sluice.buffer_service.stream_reader import RecordReader
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option, price_list
 from sluice.cli.model_status import ModelStatus, Promise, recorded_status, told_status
-from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
+from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.values import DURATION
 from sluice.optimizer.billing import Billing
 
@@ -65,6 +65,9 @@ def command(
     if url is not None:
         leader, statuses = _told(url)
     else:
+        if redis_url.startswith("memory://"):
+            raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers; of a buffer without one say --url")
+        require_redis(redis_url)
         leader, statuses = asyncio.run(_recorded(redis_url, namespace, model, window, billing))
     if model:
         statuses = [status for status in statuses if status.model == model]
@@ -78,9 +81,6 @@ def command(
 
 
 async def _recorded(redis_url: str, namespace: str, model: str, window: float, billing: Billing) -> tuple[str, list[ModelStatus]]:
-    if redis_url.startswith("memory://"):
-        raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers; of a buffer without one say --url")
-    require_redis_url("--redis-url", redis_url)
     board = RedisPlans(redis_url, namespace)
     try:
         plans = [plan for plan in await board.plans() if model in ("", plan.model)]

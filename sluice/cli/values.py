@@ -1,6 +1,7 @@
 """Values of options that all commands read alike: durations with their units, and lists of whole numbers.
 
     200ms, 0.2s, 5min, 1h    a duration; a number without a unit is of seconds
+    0.5                      a number
     512,1024                 several numbers in one, or the option several times
 
 What is read here has no default and no range of its own: what a duration is of decides these.
@@ -34,6 +35,14 @@ def _duration(meant_ms: float = inf) -> Callable[[Any], float]:
 DURATION = _duration()
 WAIT = _duration(MEANT_MS)
 """Of what lasts for less than seconds, so that a large number without a unit is a question."""
+
+
+def number(value: Any) -> float:  # of this name, as it is the one in the help
+    """A type of click's."""
+    try:
+        return float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not allowed; allowed: a number alone, as in 0.5") from None
 
 
 def _numbers(value: str) -> tuple[int, ...]:

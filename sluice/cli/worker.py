@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
-from sluice.batching.errors import InvalidInput, require
-from sluice.cli.redis_options import namespace_option, require_redis_url
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
+from sluice.batching.log_lines import last_words
+from sluice.cli.log_options import log_options
+from sluice.cli.redis_options import namespace_option, require_redis
 from sluice.cli.values import DURATION, WAIT
 from sluice.controller.registration import registered_at
 from sluice.lambda_fn.worker.link import LoadFailed
@@ -41,6 +43,7 @@ DEFAULT = WorkerSettings()
 )
 @click.option("--heartbeat", type=DURATION, default=1.0, show_default=True, help="With --register: how often it tells.")
 @namespace_option
+@log_options("warning")
 def command(
     models: tuple[str, ...],
     port: int,
@@ -56,8 +59,7 @@ def command(
     """Serve models over HTTP: batches of the buffer, and single requests of the Open Inference Protocol.
 
     SPEC is what SLUICE_MODEL may be; without one, the environment says what is served. NAME is what callers call it. Every setting
-    is an environment variable SLUICE_*; an option given here wins over its variable. SLUICE_LOG_FORMAT and SLUICE_LOG_LEVEL say
-    how it logs. SIGTERM drains.
+    is an environment variable SLUICE_*; an option given here wins over its variable. SIGTERM drains.
     """
     named = [Named.parse(text) for text in models]
     settings = _settings({name: value for name, value in options.items() if value is not None})
@@ -65,8 +67,7 @@ def command(
     try:
         start(named, settings, host, port, unloaded, beside)
     except LoadFailed as error:
-        click.echo(error.cause, err=True, nl=False)
-        click.echo(f"sluice: {error}", err=True)
+        last_words("sluice", str(error), error.cause)
         sys.exit(2)
 
 
@@ -78,10 +79,11 @@ def _registration(
         for option, value in (("--device", device), ("--advertise", advertise)):
             require(not value, option, value, "given with --register URL alone")
         return None
-    require(device is not None, "--device", device, "the type of this machine, as the fleet file names it (with --register)")
+    if device is None:
+        raise InvalidInput("--device", NOT_GIVEN, "the type of this machine, as the fleet file names it (with --register)")
     require(bool(advertise) or host not in ("0.0.0.0", "::"), "--advertise", advertise, f"needed where --host is {host}")
-    require_redis_url("--register", register)
-    return registered_at(register, namespace, device or "", heartbeat, advertise)
+    require_redis(register, option="--register")
+    return registered_at(register, namespace, device, heartbeat, advertise)
 
 
 def _settings(given: dict[str, Any]) -> WorkerSettings:

@@ -118,9 +118,10 @@ class DecidingProcess:
         return answer
 
     def _kill(self) -> None:
-        if self._process is not None:
+        process, self._process = self._process, None  # of which it is heard later that it has ended: none is asked meanwhile
+        if process is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                process.kill()
 
     async def _end(self) -> int | None:
         """Have it ended; with which code it has, where it did so itself."""

@@ -12,6 +12,7 @@ import pickle
 import signal
 from typing import BinaryIO
 
+from sluice.batching.log_lines import log_to_stderr
 from sluice.controller.one_thread import NICENESS
 
 
@@ -37,6 +38,7 @@ def main() -> None:
     """Serve whoever started this."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # of the whole group, whose parent ends this when it has no use for it
+    log_to_stderr("info")
     asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(asked, answers)

@@ -17,6 +17,7 @@ from sluice.batching.documents import Plan, read
 from sluice.batching.errors import InvalidInput, SluiceError
 from sluice.buffer_service.plans import PlanSource
 from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.unwaited import unwaited
 
 EVERY = 10.0
 """Seconds between two looks."""
@@ -40,7 +41,7 @@ class DeclaredPlans:
     async def look(self) -> None:
         """One look; raises nothing but cancellation."""
         try:
-            found = await asyncio.to_thread(self._source.documents)
+            found = await unwaited(self._source.documents)
             declared = await self._plans.declared()
             in_force = {plan.model for plan in await self._plans.plans()}
         except Exception as error:  # a network, a permission, a file system: whatever it is, what is in force goes on

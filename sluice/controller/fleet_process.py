@@ -27,10 +27,10 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.invokers.http_client import ClientError, HttpClient
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.stream_reader import RecordReader
+from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.controller.arrival_counts import ArrivalCounts
 from sluice.controller.journal import Journal
 from sluice.controller.live_fleet import LOAD_WITHIN, LiveFleet, Load, Orders
-from sluice.controller.worker_registry import WorkerRegistry
 from sluice.http.room import Room
 from sluice.optimizer.control import ControlledFleet, ControlSettings, FleetController, OverheadWatch
 from sluice.optimizer.control.headroom import Planner

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from sluice.batching.documents import Plan, PolicyDocument, Route
 from sluice.batching.policy import Policy
-from sluice.controller.worker_registry import Registered
+from sluice.buffer_service.worker_registry import Registered
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.control import ControlledFleet, FleetController, Instructions, Queue
 from sluice.optimizer.control.headroom import Choice
@@ -127,8 +127,8 @@ class LiveFleet:
 
     def beyond(self, now: float, seconds: Mapping[str, float]) -> Orders:
         """What batches of each family take beyond their profiles, s, is another than was known."""
-        words = ", ".join(f"{1e3 * more:.0f} ms of {family}" for family, more in seconds.items())
-        told = _Told(said=[f"batches take longer than their profiles say: {words}"])
+        longer = ", ".join(f"{1e3 * more:.3g} ms of {family}" for family, more in seconds.items() if more)
+        told = _Told(said=[f"batches take {f'longer than their profiles say: {longer}' if longer else 'what their profiles say'}"])
         self._note(now, self._controller.follow(now, ControlledFleet.of(self._fleet.behind(seconds))), told)
         return self._orders(told)
 

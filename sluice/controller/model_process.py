@@ -174,15 +174,14 @@ class ModelProcess:
                 self._deciding, begun = model, time.monotonic()
             try:
                 decision, tuner = await self._decider.decide(watched.control.tuner, watched.reader.now, trigger)
+                watched.control.decided(tuner, decision.at)
+                if self._watched.get(model) is watched:
+                    await self._follow(model, decision, time.monotonic() - begun)
             except Exception as error:  # a defect, of one model's figures perhaps: the others are controlled all the same
                 if not isinstance(error, SluiceError):
                     _log.exception("%s", model)
                 watched.control.lost(watched.reader.now)
                 await self._tell(model, f"{trigger.words}: the plan stays, as nothing was decided: {error}")
-            else:
-                watched.control.decided(tuner, decision.at)
-                if self._watched.get(model) is watched:
-                    await self._follow(model, decision, time.monotonic() - begun)
             finally:
                 self._deciding = ""
 

@@ -43,6 +43,14 @@ class ModelSetups:
     settings: TuningSettings = field(default_factory=TuningSettings)
     servers: int | None = None
 
+    def __post_init__(self) -> None:
+        for profile in self.profiles.values():
+            for memory_mb in self.memory_sizes if profile.points else ():
+                known = ", ".join(map(str, profile.memory_sizes))
+                require(
+                    memory_mb in profile.memory_sizes, "--memory", memory_mb, f"one of the profile's of {profile.model}: {known}"
+                )
+
     def tuner(self, plan: Plan) -> Tuner:
         """The tuner of a model with this plan.
 

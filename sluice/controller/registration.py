@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 
 from sluice.batching.errors import SluiceError
-from sluice.controller.worker_registry import Registration, Variant, WorkerRegistry
+from sluice.buffer_service.worker_registry import Registration, Variant, WorkerRegistry
 from sluice.lambda_fn.worker.repository import STATES, Repository
 
 LOOK = 0.1

@@ -22,7 +22,7 @@ import numpy as np
 
 from sluice.batching import policy as policies
 from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, Slo
-from sluice.batching.errors import DispatchFailed, InvalidInput
+from sluice.batching.errors import DispatchFailed, InvalidInput, require
 from sluice.lambda_fn.contract import Batch, decode_metadata, encode_batch
 from sluice.local.live_demo import LiveDemo, LiveRow
 from sluice.local.networks import write_network
@@ -108,6 +108,11 @@ class Demo:
     replay_seconds: float = 40.0
     headroom: float = 0.05
     live_seconds: float = 15.0  # of each phase of live control; 0: it is left out
+
+    def __post_init__(self) -> None:
+        require(0 < self.scale < float("inf"), "speed", self.scale, "a number > 0")
+        require(0 < self.replay_seconds < float("inf"), "seconds", self.replay_seconds, "a number of seconds > 0")
+        require(0 <= self.live_seconds < float("inf"), "live_seconds", self.live_seconds, "a number of seconds >= 0")
 
     def run(self, say: Say, show: Show) -> DemoReport:
         """Run it; ``say`` gets a line for each step, ``show`` what is going on and how far it is (0..1)."""

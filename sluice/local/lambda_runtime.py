@@ -40,6 +40,7 @@ import msgspec
 from aiohttp import web
 
 from sluice.batching.errors import InvalidInput, SluiceError
+from sluice.batching.log_lines import last_words, log_to_stderr
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT
 from sluice.lambda_fn.loading import named_file
 from sluice.local.environments import Environment, EnvironmentGone
@@ -465,7 +466,7 @@ def _require_files(functions: Sequence[Function]) -> None:
 
 
 def _fail(text: str) -> NoReturn:
-    print(f"sluice.local.lambda_runtime: {text}", file=sys.stderr)
+    last_words("sluice.local.lambda_runtime", text)
     sys.exit(2)
 
 
@@ -475,8 +476,11 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(prog="python -m sluice.local.lambda_runtime", description="AWS Lambda on one machine.")
     parser.add_argument("config", help='{"functions": [{"name": …, "memory_mb": …, "environment": {…}}], "port": 0}')
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     path = parser.parse_args().config
+    try:
+        log_to_stderr("warning")
+    except InvalidInput as error:
+        _fail(str(error))
     try:
         with open(path, "rb") as file:
             config = msgspec.json.decode(file.read(), type=Config)

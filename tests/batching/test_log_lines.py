@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -16,17 +18,18 @@ from sluice.batching.log_lines import LONGEST_LINE, MOST_KINDS, LogLines, Repeat
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers, level, hooks = root.handlers[:], root.level, (sys.excepthook, threading.excepthook)
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(False)
+    sys.excepthook, threading.excepthook = hooks
 
 
 def written(lines: LogLines) -> io.StringIO:
     """What is logged from now on."""
     stream = io.StringIO()
-    log_to(logging.StreamHandler(stream), lines)
+    log_to(stream, lines)
     return stream
 
 
@@ -67,7 +70,7 @@ def test_a_warning_is_told_once_a_minute_with_how_often_it_came() -> None:
     repeated = Repeated(60.0, lambda: now[0])
     told = []
     for now[0] in range(130):
-        for each in (record("Redis is away"), record("a batch failed" if now[0] == 7 else f"at {now[0]}")):
+        for each in (record("Redis is away"), record("a batch failed" if now[0] == 7 else f"at m{now[0]}")):
             if repeated.filter(each):
                 told.append((now[0], each.getMessage()))
     again = [(at, line) for at, line in told if line.startswith("Redis")]
@@ -77,6 +80,48 @@ def test_a_warning_is_told_once_a_minute_with_how_often_it_came() -> None:
         (120, "Redis is away (59 more like it in the last 60 s)"),
     ]
     assert (7, "a batch failed") in told and len(told) == 130 + 3, "all others are told at once"
+
+
+def test_warnings_that_differ_in_their_numbers_alone_are_told_as_one() -> None:
+    now = [0.0]
+    repeated = Repeated(60.0, lambda: now[0])
+    told = []
+    for k in range(44):
+        now[0] = k / 4.4
+        each = record(f"mlp-2: {k} requests wait, {k / 7:.3f}s of work at <Queue object at 0x7f{k:03x}> (slot {k})")
+        told += [each.getMessage()] if repeated.filter(each) else []
+    assert len(told) == 1
+    now[0] = 60.0
+    assert repeated.filter(again := record("mlp-2: 99 requests wait, 5ms of work at <Queue object at 0x7f999> (slot 1)"))
+    assert again.getMessage().endswith("(slot 1) (43 more like it in the last 60 s)")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("mlp1: a batch of 3 failed", "mlp2: a batch of 3 failed"),
+        ("7: a batch of 3 failed", "8: a batch of 3 failed"),
+        ("mlp-1 is away", "mlp-2 is away"),
+        ("queue of '1' is full", "queue of '2' is full"),
+        ("worker http://10.0.0.7:8500 fails", "worker http://10.0.0.7:8501 fails"),
+        ("worker 10.0.0.7 fails", "worker 10.0.0.8 fails"),
+        ("file:plans/1.json: plan refused", "file:plans/2.json: plan refused"),
+        ("a batch failed: 5 s", "a call failed: 5 s"),
+    ],
+)
+def test_those_of_different_models_workers_and_places_are_told_each(one: str, other: str) -> None:
+    repeated = Repeated(60.0, lambda: 0.0)
+    assert repeated.filter(record(one)) and repeated.filter(record(other)) and not repeated.filter(record(one))
+
+
+def test_those_that_are_of_different_errors_are_told_each() -> None:
+    repeated = Repeated(60.0, lambda: 0.0)
+
+    def raised(error: Exception) -> logging.LogRecord:
+        return logging.LogRecord("x", logging.ERROR, "", 0, "a batch failed", (), (type(error), error, None))
+
+    assert repeated.filter(raised(ValueError("1"))) and repeated.filter(raised(KeyError("1")))
+    assert not repeated.filter(raised(ValueError("2")))
 
 
 def test_what_is_no_warning_is_told_each_time_and_loggers_and_levels_are_apart() -> None:
@@ -93,10 +138,10 @@ def test_what_is_no_warning_is_told_each_time_and_loggers_and_levels_are_apart()
 def test_the_kinds_that_are_counted_are_bounded() -> None:
     repeated = Repeated(60.0, lambda: 0.0)
     for k in range(10 * MOST_KINDS):
-        assert repeated.filter(record(f"of request {k}"))
+        assert repeated.filter(record(f"of request r{k}"))
     assert len(repeated._told) == MOST_KINDS
-    assert repeated.filter(record("of request 0")), "forgotten, and so told again"
-    assert not repeated.filter(record(f"of request {10 * MOST_KINDS - 1}"))
+    assert repeated.filter(record("of request r0")), "forgotten, and so told again"
+    assert not repeated.filter(record(f"of request r{10 * MOST_KINDS - 1}"))
 
 
 def test_a_warning_that_does_not_fit_its_text_harms_nobody() -> None:
@@ -111,6 +156,12 @@ def test_a_warning_that_does_not_fit_its_text_harms_nobody() -> None:
 def test_another_format_or_level_is_refused(variable: str, value: str, allowed: str) -> None:
     with pytest.raises(InvalidInput, match=f"{variable}: '{value}' is not allowed; allowed: {allowed}"):
         log_to_stderr("info", {variable: value})
+
+
+def test_a_variable_that_is_empty_is_not_allowed_either() -> None:
+    for variable in ("SLUICE_LOG_FORMAT", "SLUICE_LOG_LEVEL"):
+        with pytest.raises(InvalidInput, match=f"{variable}: '' is not allowed"):
+            log_to_stderr("info", {variable: ""})
 
 
 def test_the_environment_says_both_and_may_say_neither() -> None:

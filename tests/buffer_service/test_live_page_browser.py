@@ -9,10 +9,11 @@ import pytest
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, Slo
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.page import Door
+from sluice.buffer_service.page import Devices, Door
 from studies.headless import browser, find_browser
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 from tests.buffer_service.test_page_decisions import Journal, entry
+from tests.buffer_service.test_page_devices import Known, worker
 
 BROWSER = find_browser()
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a headless Chromium: apt-get install chromium-headless-shell")
@@ -65,6 +66,29 @@ async def test_a_hostile_reason_is_shown_as_it_is_and_runs_nothing(function):
         assert tab.errors == []
 
 
+async def test_a_fleet_is_shown_with_its_devices_and_what_each_has_loaded_as_text(function):
+    well, silent = worker("a", **{HOSTILE: "READY"}), worker("b", silent=9.0, small="READY")
+    known = Known(well, silent, worker("c", device=HOSTILE, small="LOADING"))
+    async with serving(function, None, plans=Plans(resnet())) as buffer, browser(BROWSER) as tab:
+        await tab.open(buffer.url)
+        await tab.until(READ)
+        assert await tab.evaluate("document.querySelector('section.fleet').hidden")
+        buffer.service.page._watch._devices = Devices(known, lambda: 0.0)
+        await read_again(tab)
+        await tab.until("!document.querySelector('section.fleet').hidden")
+        rows = (
+            "[...document.querySelectorAll('section.fleet tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+        )
+        assert await tab.evaluate(rows) == [
+            [HOSTILE, "1", "1", "nothing"],
+            ["gpu", "2", "1", HOSTILE + " 1"],
+            ["http://b:8500", "gpu", "✗ silent for 9 s", "small", "nothing", "1", "2 s"],
+            ["http://a:8500", "gpu", "✓ well", HOSTILE, "nothing", "1", "2 s"],
+            ["http://c:8500", HOSTILE, "✓ well", "nothing", "small", "1", "not told"],
+        ]
+        assert await tab.evaluate("document.title") == "Sluice" and tab.errors == []
+
+
 async def test_decisions_are_shown_with_what_they_expected_and_what_came_of_them_as_text(function):
     considered = {"name": HOSTILE, "rehearsed": {"usd_per_million": [1.5, 1.2, 1.8], "late": [0.01, 0.0, 0.02]}, "keeps": True}
     told = {"words": "cheaper " + HOSTILE, "changed": True, "chosen": HOSTILE, "considered": [considered], "alarm": HOSTILE}
@@ -76,7 +100,7 @@ async def test_decisions_are_shown_with_what_they_expected_and_what_came_of_them
         assert "cheaper " + HOSTILE in text and f"The controller {HOSTILE} leads." in text and "✗ " + HOSTILE in text
         assert "1 % (0 % to 2 %) late, 1.5 USD (1.2 USD to 1.8 USD) a million, at 12.5 requests/s, 0.25 USD saved an hour" in text
         assert await tab.evaluate("document.title") == "Sluice" and tab.errors == []
-        await tab.evaluate("[...document.querySelectorAll('summary')].at(-1).click()")
+        await tab.evaluate("[...document.querySelectorAll('section.model summary')].at(-1).click()")
         await tab.until(f"document.body.innerText.includes({HOSTILE + ' (chosen)'!r})")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -17,7 +18,7 @@ import pytest
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import write
-from sluice.batching.log_lines import LONGEST_LINE
+from sluice.batching.log_lines import LONGEST_LINE, LogLines
 from sluice.buffer_service.logs import MOST_KINDS, Seldom, UnblockedStream, unblocked
 from tests.buffer_service.conftest import plan
 
@@ -37,7 +38,7 @@ def pipe():
 
 def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_waits_is_bounded(pipe):
     reader, writer = pipe
-    stream = UnblockedStream(writer, pending=100_000)
+    stream = UnblockedStream(writer, LogLines("json"), pending=100_000)
     for i in range(10_000):
         stream.write(f"{i:099}\n")  # what waited for the reader would wait for ever
     stream.close(0.05)
@@ -52,7 +53,8 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_waits_is_bounded(pipe
             taken += os.read(reader, 2**20)
     with suppress(BlockingIOError):
         taken += os.read(reader, 2**20)
-    assert b"%d lines were dropped here" % stream.dropped in taken
+    [said] = [json.loads(line)["message"] for line in taken.splitlines() if line.startswith(b"{")]
+    assert said == f"{stream.dropped} lines were dropped here, as nobody read them in time"
     assert taken.startswith(b"%099d\n%099d\n" % (0, 1))
 
 
@@ -111,7 +113,7 @@ async def test_a_process_whose_stdout_and_stderr_nobody_reads_goes_on_serving_an
     (tmp_path / "plan.json").write_bytes(write(plan(constructors.no_batching(), function="http://127.0.0.1:1")))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    settings = {"REDIS_URL": "memory://", "PLANS": f"file:{tmp_path}", "PORT": str(port), "DRAIN_TIMEOUT": "2"}
+    settings = {"REDIS_URL": "memory://", "PLANS": f"file:{tmp_path}", "PORT": str(port), "DRAIN_TIMEOUT": "2", "CLOUDWATCH": "on"}
     environment = os.environ | {f"SLUICE_{name}": value for name, value in settings.items()}
     pipes = [os.pipe(), os.pipe()]
     for _, writer in pipes:
@@ -143,9 +145,10 @@ async def test_a_process_whose_stdout_and_stderr_nobody_reads_goes_on_serving_an
             os.close(descriptor)
 
 
-def logged(line):
+def logged(line, form="text"):
     """What a process that logs so writes to stderr."""
-    script = "import logging, sys; from sluice.buffer_service.logs import *; s = unblocked(sys.stderr); log_to(s, LogLines()); "
+    script = "import logging, sys; from sluice.batching.log_lines import *; from sluice.buffer_service.logs import unblocked; "
+    script += f"lines = LogLines({form!r}); s = unblocked(sys.stderr, lines); log_to(s, lines); "
     script += f"logging.getLogger('x').warning({line}); s.close(5)"
     return subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=True).stderr
 
@@ -155,7 +158,9 @@ def test_no_line_is_without_end():
 
 
 def test_a_line_that_cannot_be_formatted_is_named():
-    assert logged("'%d of', 'x'") == "a line of x cannot be written: '%d of'\n"
+    assert logged("'%d of', 'x'").endswith(" WARNING x: a line of x cannot be written: '%d of'\n")
+    told = json.loads(logged("'%d of', 'x'", "json"))
+    assert (told["level"], told["message"]) == ("WARNING", "a line of x cannot be written: '%d of'")
 
 
 def test_a_process_without_a_stream_writes_nowhere():
@@ -163,3 +168,12 @@ def test_a_process_without_a_stream_writes_nowhere():
     stream.write("nobody will see this\n")
     stream.close(PATIENCE)
     assert stream.dropped == 0
+
+
+def test_a_variable_that_is_nearly_a_setting_is_warned_of_at_the_start():
+    script = (
+        "import os; os.environ['SLUICE_PLAN'] = 'file:x'; from sluice.buffer_service import app\n"
+        "app.uvloop.run = lambda served: served.close(); app.main(app.Settings(redis_url='memory://'))"
+    )
+    said = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=True).stderr
+    assert "SLUICE_PLAN is no setting of the buffer and changes nothing; is SLUICE_PLANS meant?" in said

@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import ipaddress
 import re
+import socket
 import ssl
 import uuid
 from contextlib import AsyncExitStack
@@ -17,16 +18,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from redis.crc import key_slot
 
 from sluice.batching import policy as constructors
-from sluice.batching.errors import StoreUnavailable
+from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.buffer_service import redis_servers
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.members import encode_member
+from sluice.buffer_service.redis_access import refusal
 from sluice.buffer_service.redis_plans import LEASE, WRITE, RedisPlans
 from sluice.buffer_service.redis_store import ADVANCE, SET_ASIDE, RedisStore
 from sluice.buffer_service.store import Events, Limits
 from sluice.buffer_service.stream_reader import News, RecordReader
 from sluice.buffer_service.told import Told
+from sluice.cli.redis_options import require_redis
 from sluice.lambda_fn.contract import Item
 from sluice.local.redis_server import RedisServer, RedisServerError
 from tests.buffer_service.conftest import Plans, plan, serving
@@ -220,6 +223,51 @@ async def test_a_server_that_speaks_no_tls_is_told_from_one_that_is_silent(monke
     monkeypatch.setattr(redis_servers, "COMMAND_TIMEOUT", 0.1)
     with RedisServer(port=0) as server:
         assert "does it speak TLS at this port?" in await _refused(f"rediss://127.0.0.1:{server.port}/0")
+
+
+async def test_who_is_refused_by_redis_hears_why_and_whoever_only_finds_it_away_does_not(monkeypatch):
+    monkeypatch.setattr(redis_servers, "COMMAND_TIMEOUT", 0.2)
+    with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as admin, socket.create_server(("127.0.0.1", 0)) as mute:
+        make_user(admin, namespace="blue")
+        at = f"127.0.0.1:{server.port}"
+        assert await refusal(f"redis://sluice:secret@{at}/0", "blue") == await refusal(f"redis://sluice:secret@{at}/0") == ""
+        assert "invalid username-password pair" in await refusal(f"redis://sluice:guess@{at}/0")
+        assert "invalid username-password pair" in await refusal(f"redis://nobody:secret@{at}/0", "blue")
+        assert "DB index is out of range" in await refusal(f"redis://{at}/99")
+        assert "called without any password configured" in await refusal(f"redis://:guess@{at}/0?protocol=2")
+        assert "No permissions to access a key" in await refusal(f"redis://sluice:secret@{at}/0", "green")
+        admin.execute_command("CONFIG", "SET", "requirepass", "secret")
+        assert "it asks for a password, and its URL has none" in await refusal(f"redis://{at}/0")
+        assert await refusal(f"redis://:secret@{at}/0") == ""
+        for away in ("redis://127.0.0.1:1/0", f"redis://127.0.0.1:{mute.getsockname()[1]}/0", "redis://no.such.host/0"):
+            assert await refusal(away, "blue") == ""
+
+
+async def test_a_password_that_is_changed_while_it_runs_is_told_as_such_and_tried_again(monkeypatch):
+    with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as admin:
+        admin.execute_command("CONFIG", "SET", "requirepass", "new")
+        store = RedisStore(f"redis://:old@127.0.0.1:{server.port}/0", B)
+        with pytest.raises(StoreUnavailable, match="Redis refuses the user, password or database of its URL: invalid user"):
+            await store.receive()
+        admin.execute_command("CONFIG", "SET", "requirepass", "old")
+        assert await store.receive() == []
+        await store.close()
+
+
+def test_a_command_names_its_option_and_shows_no_password():
+    with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as admin:
+        admin.execute_command("CONFIG", "SET", "requirepass", "secret")
+        with pytest.raises(InvalidInput) as caught:
+            require_redis(f"redis://:guess@127.0.0.1:{server.port}/0", "blue")
+        said = str(caught.value)
+        assert said.startswith(
+            f"--redis-url (SLUICE_REDIS_URL): 'redis://***@127.0.0.1:{server.port}/0' is not allowed; allowed: user,"
+        )
+        assert "invalid username-password pair" in said and "guess" not in said
+        with pytest.raises(
+            InvalidInput, match="url: 'redis://.*@127.* is not allowed; allowed: user and password as this Redis has them"
+        ):
+            read_arrivals(f"redis://:guess@127.0.0.1:{server.port}/0", "m")
 
 
 async def _refused(url):

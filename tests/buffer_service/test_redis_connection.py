@@ -424,7 +424,7 @@ async def test_who_is_not_let_in_is_told_why(locked_server, protocol):
             await ask(pipe, "x")
     async with pipe_to(f"redis://{address}") as pipe:
         if protocol == 3:
-            with pytest.raises(redis.ConnectionError, match="HELLO must be called"):
+            with pytest.raises(redis.ConnectionError, match="it asks for a password"):
                 await ask(pipe, "x")
         else:
             [answer] = await ask(pipe, "x")

@@ -244,12 +244,13 @@ def test_requests_that_were_refused_are_told_of_with_the_next_call_and_once():
     assert bench.call(1.3).events.refused == 0
 
 
-def test_requests_that_were_refused_are_told_of_again_where_the_call_failed():
+@pytest.mark.parametrize("failure", [AWAY, QueueLost("lost")])
+def test_requests_that_were_refused_are_told_of_again_where_the_call_failed(failure):
     bench = Bench().begun()
     bench.state.turned_away()
     bench.come(1.0)
     assert bench.call(1.0).events.refused == 1
-    bench.state.called(1.1, AWAY)
+    bench.state.called(1.1, failure)
     bench.come(1.2)
     assert bench.call(1.2).events.refused == 1
 

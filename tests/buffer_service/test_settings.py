@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.settings import PREFIX, PRICES, Settings, usable_memory
+from sluice.buffer_service.settings import PREFIX, PRICES, Settings, misspelt, usable_memory
 from sluice.lambda_fn.worker.machine import memory_mb
 
 SET = {
@@ -50,6 +50,7 @@ SET = {
 }
 SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float) and field.name not in PRICES]
 POSITIVE = [name for name in SECONDS if name != "leave_delay"]
+DURATION = "allowed: a number of seconds, or one with its unit (us, ms, s, min, h), as in 200ms"
 COUNTS = ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts", "results_bytes")
 
 
@@ -65,6 +66,17 @@ def test_every_field_is_read_from_its_variable_and_changes_no_other(field):
     assert settings == replace(Settings(), **{field: value})
 
 
+@pytest.mark.parametrize("field", SECONDS)
+def test_a_duration_may_have_its_unit_as_an_option_may(field):
+    for text, value in (("250ms", 0.25), ("5min", 300.0), (" 2 h ", 7200.0)):
+        assert getattr(Settings.from_environment({PREFIX + field.upper(): text}), field) == value
+
+
+def test_a_price_is_a_number_and_has_no_unit():
+    with pytest.raises(InvalidInput, match=r"SLUICE_INVOCATION_USD: '2s' is not allowed; allowed: a number$"):
+        Settings.from_environment({"SLUICE_INVOCATION_USD": "2s"})
+
+
 def test_the_process_environment_is_read_where_none_is_given(monkeypatch):
     monkeypatch.setenv("SLUICE_PORT", "81")
     assert Settings.from_environment().port == 81
@@ -78,10 +90,10 @@ def test_other_names_are_left_alone():
 @pytest.mark.parametrize(
     ("field", "text", "message"),
     [
-        *((f, text, f"'{text}' is not allowed; allowed: a number") for f in SECONDS for text in ("", "soon", "1 s")),
-        *((f, text, "is not allowed; allowed: a number of seconds > 0") for f in POSITIVE for text in ("0", "-1", "inf", "nan")),
+        *((f, text, f"'{text}' is not allowed; {DURATION}") for f in SECONDS for text in ("", "soon", "5m", "inf", "nan")),
+        *((f, text, "is not allowed; allowed: a number of seconds > 0") for f in POSITIVE for text in ("0", "-1", "0ms")),
         *((f, text, "is not allowed; allowed: USD >= 0") for f in PRICES for text in ("-1", "inf", "nan")),
-        *(("leave_delay", text, "is not allowed; allowed: a number of seconds >= 0") for text in ("-1", "inf", "nan")),
+        ("leave_delay", "-1", "is not allowed; allowed: a number of seconds >= 0"),
         *(("namespace", text, f"'{text}' is not allowed; allowed: 1 to 64 of the letters") for text in ("", "a:b", "{a}", "a b")),
         *((f, text, f"'{text}' is not allowed; allowed: an integer") for f in (*COUNTS, "port") for text in ("", "many", "1.5")),
         *((f, text, f"{text} is not allowed; allowed: an integer >= 1") for f in COUNTS for text in ("0", "-1")),
@@ -112,10 +124,14 @@ def test_an_invalid_value_names_its_variable_the_value_and_what_is_allowed(field
 
 
 def test_a_password_is_not_in_the_message():
-    with pytest.raises(InvalidInput) as caught:
-        Settings(redis_url="redsi://user:secret@cache:6379")
-    assert "redsi://***@cache:6379" in str(caught.value)
-    assert "secret" not in str(caught.value)
+    for url, shown in (
+        ("redsi://user:secret@cache:6379", "redsi://***@cache:6379"),
+        ("user:secret@cache:6379", "***@cache:6379"),
+        ("redsi://:se/cr@et@cache", "redsi://***@cache"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            Settings(redis_url=url)
+        assert f"'{shown}'" in str(caught.value) and "cr" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("unit", "usable"), [(1 << 20, memory_mb), (1, usable_memory)])
@@ -136,3 +152,13 @@ def test_the_buffer_and_the_worker_find_the_memory_that_the_control_groups_aroun
     ):
         (tmp_path / file).write_text(text)
         assert usable(tmp_path, tmp_path / "membership") == left
+
+
+def test_a_name_that_is_nearly_a_setting_is_found_and_those_of_workers_and_functions_are_left_alone():
+    assert misspelt({"SLUICE_REQUEST_TIMEOUTS": "3", "SLUICE_PLAN": "file:p", "SLUICE_LOGLEVEL": "info"}) == {
+        "SLUICE_REQUEST_TIMEOUTS": "SLUICE_REQUEST_TIMEOUT",
+        "SLUICE_PLAN": "SLUICE_PLANS",
+        "SLUICE_LOGLEVEL": "SLUICE_LOG_LEVEL",
+    }
+    others = ("MODEL", "MODEL_NAME", "MODEL_FILE", "THREADS", "TIMEOUT", "WAIT", "QUEUE", "BATCH_SIZE", "EXECUTIONS", "PROVIDERS")
+    assert misspelt({f"SLUICE_{name}": "1" for name in (*others, "PORT", "REQUEST_TIMEOUT")} | {"REQUEST_TIMEOUTS": "3"}) == {}

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
+import os
 import pickle
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -65,7 +69,20 @@ def profile(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def exit_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def log_as_before() -> Iterator[None]:
+    """What a command that logs does to its process ends with the test."""
+    root = logging.getLogger()
+    handlers, level, hooks = root.handlers[:], root.level, (sys.excepthook, threading.excepthook)
+    with patch.dict(os.environ):
+        yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+    sys.excepthook, threading.excepthook = hooks
+
+
+@pytest.fixture
+def exit_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], log_as_before: None) -> Run:
     """Run `sluice` with arguments as the console does: exit code, stdout, stderr with its lines joined."""
 
     def run(*arguments: str) -> tuple[int, str, str]:

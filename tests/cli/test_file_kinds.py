@@ -32,6 +32,7 @@ WRITTEN = {  # by command line: the only kind that its file may be
     "fit trace.csv --plot": (FIGURE,),
     "recommend --poisson 60 --profile p.json --slo 0.2 --out": (PLAN,),
     "recommend --poisson 60 --profile p.json --slo 0.2 --report": (PAGE,),
+    "simulate --poisson 60 --profile p.json --memory 1769 --slo 0.2 --policy greedy --plot": (FIGURE,),
     "smdp --rho 0.5 --profile p.json --memory 1769 --out": (POLICY, PLAN),
     "profile mlp --memory 512 --out": (PROFILE,),
     "fleet fleet.yaml --out": (FLEET,),

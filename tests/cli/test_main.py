@@ -5,14 +5,16 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import BashComplete
 
 from sluice.batching.errors import SluiceError
 from sluice.cli.cost_options import ARCHITECTURES
-from sluice.cli.main import COMMANDS, COMPUTING, EXIT_CODES, LazyGroup, exit_code, sluice
+from sluice.cli.main import COMMANDS, COMPUTING, DISTRIBUTION, EXIT_CODES, LazyGroup, exit_code, sluice
 from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
@@ -139,3 +141,40 @@ def test_light_commands_import_nothing_heavy():
 def test_commands_that_compute_import_what_they_compute_with_when_they_do():
     assert not imported_for_the_help_of(*sorted(COMPUTING - {"control"}), "profile", "replay") & HEAVY
     assert not imported_for_the_help_of("--help") & (HEAVY | {"numpy", "msgspec.json", "asyncio"})
+
+
+def test_the_version_is_that_of_the_package(exit_of):
+    assert exit_of("--version") == (0, f"sluice, version {version(DISTRIBUTION)}\n", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_that_the_page_names_gets_its_completion(shell, exit_of, monkeypatch):
+    assert f"{shell}_source" in (ROOT / "docs/command-line.md").read_text()
+    monkeypatch.setenv("_SLUICE_COMPLETE", f"{shell}_source")
+    if shell == "bash":  # click asks that for its version, and there may be none
+        monkeypatch.setattr(BashComplete, "_check_version", lambda *_: None)
+    code, out, _ = exit_of()
+    assert code == 0 and f"_SLUICE_COMPLETE={shell}_complete" in out
+
+
+def completed(monkeypatch, exit_of, *words):
+    """What is offered for the last of these words."""
+    monkeypatch.setenv("_SLUICE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", " ".join(["sluice", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    code, out, _ = exit_of()
+    assert code == 0
+    return [line.partition(",")[2] for line in out.splitlines()]
+
+
+def test_commands_are_completed_without_importing_one(exit_of, monkeypatch):
+    monkeypatch.setattr(LazyGroup, "get_command", None)
+    assert completed(monkeypatch, exit_of, "") == list(COMMANDS)
+    assert completed(monkeypatch, exit_of, "s") == ["smdp", "simulate", "serve", "status"]
+
+
+def test_options_and_their_values_are_completed_too(exit_of, monkeypatch):
+    assert completed(monkeypatch, exit_of, "--v") == ["--version"]
+    assert completed(monkeypatch, exit_of, "serve", "--log") == ["--log-level", "--log-format"]
+    assert completed(monkeypatch, exit_of, "serve", "--log-format", "j") == ["json"]
+    assert completed(monkeypatch, exit_of, "plans", "p") == ["push"]

@@ -28,7 +28,12 @@ MISTAKES = {
     "recommend --profile PROFILE --class web:60:500": "allowed: 500ms if milliseconds are meant, 500s if seconds are",
     f"recommend {POISSON} --slo 200mss": f"--slo: '200mss' {UNITS}",
     f"recommend {POISSON} --slo 0,2": f"--slo: '0,2' {UNITS}",
-    f"recommend {POISSON} --slo 95=0.2": "or pP=LATENCY once or several times, as in p95=200ms",
+    f"recommend {POISSON} --slo 95=0.2": "as in p95=200ms and p99=0.4; did you mean p95=0.2?",
+    f"recommend {POISSON} --slo p95<0.2": "as in p95=200ms and p99=0.4; did you mean p95=0.2?",
+    f"recommend {POISSON} --slo p95:0.2": "did you mean p95=0.2?",
+    f"recommend {POISSON} --slo p95=0.2 --slo p99<=400ms": "and p99=0.4; did you mean p99=400ms?",
+    f"recommend {POISSON} --slo p95": "--slo: 'p95' is not allowed; allowed: one latency (with --percentile), or pP=LATENCY",
+    f"recommend {POISSON} --slo 0.2 --percentile 95%": "'95%' is not allowed; allowed: percent of the requests as a number alone",
     f"recommend {POISSON} --slo 0.2 --percentile 0.95": "allowed: percent of the requests, at least 1; did you mean p95?",
     f"recommend {POISSON} --slo p0.95=0.2": "did you mean p95?",
     f"recommend {POISSON} --slo 0.2 --memory 512;1024": "whole numbers with commas between, as in 512,1024",
@@ -52,6 +57,22 @@ MISTAKES = {
     "profile mlp --memory 512MB": "whole numbers with commas between, as in 512,1024",
     "serve --plans plans": "'plans' is not allowed; allowed: file:PATH, ssm:/path/ or redis:",
     "serve --redis-url localhost:6379": "allowed: redis://, rediss://, unix:// or memory://",
+    "control --redis-url localhost": "'localhost' is not allowed; allowed: redis://HOST:PORT, rediss://HOST:PORT (TLS) or unix://PATH;"
+    " did you mean redis://localhost?",
+    "recommend --poisson 60/s --profile PROFILE --slo 0.2": "'60/s' is not allowed; allowed: a number alone, as in 0.5",
+    "recommend --arrivals trace.csv --profile PROFILE --slo 0.2": "'trace.csv' is not allowed; allowed: an arrivals document, as "
+    "`sluice fit --out` writes it; this is no JSON document",
+    "plans push trace.csv": "'trace.csv' is not allowed; allowed: a plan, as `sluice recommend --out` writes it; this is no JSON",
+    "control --redis-url redis://127.0.0.1:1 --profile PROFILE --memory 1024": "1024 is not allowed; allowed: one of the profile's",
+    "control --redis-url redis://127.0.0.1:1 --fleet f.yaml --slo 0.2": "--slo: ['p95'] is not allowed; allowed: none beside",
+    "demo --speed 0": "speed: 0.0 is not allowed; allowed: a number > 0",
+    "demo --seconds 0": "seconds: 0.0 is not allowed; allowed: a number of seconds > 0",
+    "control --servers 0": "--servers: 0 is not allowed; allowed: an integer >= 1",
+    "control --max-batch-size 0": "--max-batch-size: 0 is not allowed; allowed: an integer from 1 to",
+    "plans show --namespace a:b": "--namespace: 'a:b' is not allowed; allowed: 1 to 64 of the letters",
+    "worker mlp.onnx --register redis://127.0.0.1:1": "--device: none was given; needed: the type of this machine",
+    "worker mlp.onnx --log-format yaml": "'yaml' is not one of 'text', 'json'",
+    "plans show --redis-url http://cache": "'http://cache' is not allowed; allowed: redis://HOST:PORT",
     "worker model.py": "'model.py' is not allowed; allowed: package.module:Class, file.py:Class or network.onnx",
     "control --period 5m": f"'5m' {UNITS}",
     "replay trace.csv --url http://127.0.0.1:1/ --slo 500": "allowed: 500ms if milliseconds are meant, 500s if seconds are",
@@ -64,6 +85,7 @@ def test_a_mistake_is_refused_with_what_to_write_instead(
     line: str, exit_of: Run, profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.csv").write_text("time\n0.1\n0.2\n")
     code, out, err = exit_of(*(profile if word == "PROFILE" else word for word in line.split()))
     assert (code, out) == (2, "") and MISTAKES[line] in err, err
 

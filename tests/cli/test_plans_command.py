@@ -26,7 +26,7 @@ def written(folder: Path, batch: int, model: str = "m") -> tuple[str, str]:
 
 @pytest.fixture
 def where(redis_server: RedisServer, request: pytest.FixtureRequest) -> list[str]:
-    return ["--redis-url", redis_server.url, "--namespace", request.node.name]
+    return ["--redis-url", redis_server.url, "--namespace", request.node.name[-64:]]
 
 
 def test_plans_are_pushed_shown_and_put_back(exit_of: Exit, tmp_path: Path, where: list[str]) -> None:

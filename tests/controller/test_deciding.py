@@ -71,6 +71,14 @@ async def test_all_that_is_due_is_decided_by_one_process_which_ends_when_nothing
     assert after.decided == 2 and after.pid not in pids
 
 
+async def test_what_is_asked_in_the_moment_in_which_the_idle_process_is_ended_is_decided_by_another(process_of: Any) -> None:
+    process = process_of(idle=60.0)
+    _, before = await process.decide(DecidingTuner(), 1.0, TRIGGER)
+    process._kill()  # as when it was idle for so long; that it has ended nobody has heard
+    decision, after = await process.decide(DecidingTuner(), 2.0, TRIGGER)
+    assert decision.at == 2.0 and after.pid != before.pid
+
+
 @pytest.mark.parametrize(("fate", "words"), [("dies", "died .-9."), ("hangs", "within 0.7 s"), ("fails", "ZeroDivisionError")])
 async def test_what_is_lost_with_a_process_that_dies_or_hangs_is_one_decision(process_of: Any, fate: str, words: str) -> None:
     process = process_of(hangs=0.7 if fate == "hangs" else 30.0)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sluice.batching.documents import Plan, Slo
+from sluice.buffer_service.worker_registry import Registered, Registration, Variant
 from sluice.controller.live_fleet import LOAD_WITHIN, REST, LiveFleet, Load, Orders
-from sluice.controller.worker_registry import Registered, Registration, Variant
 from sluice.optimizer.control import ControlledFleet, ControlSettings, FleetController
 from sluice.optimizer.fleet import solve_fleet
 from sluice.optimizer.fleet.specification import DeviceType, Family, Fleet
@@ -209,6 +209,7 @@ def test_what_batches_take_beyond_their_profiles_is_in_the_tables_of_a_new_plan(
     assert orders.plan_wanted and "batches take longer than their profiles say: 100 ms of family" in orders.said
     (after,) = fleet.plans["family"].routes
     assert after.policy.policy().drop_after == pytest.approx(before.policy.policy().drop_after - 0.1)
+    assert fleet.do(fleet.live.beyond(fleet.now, {"family": 0.0})).said == ["batches take what their profiles say"]
 
 
 def test_seconds_that_change_nothing_write_no_plan() -> None:

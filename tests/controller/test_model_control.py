@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import uuid
 from array import array
 from collections.abc import AsyncIterator, Callable
@@ -234,6 +235,22 @@ async def test_a_model_that_cannot_be_controlled_and_a_tuner_that_fails_keep_no_
     bench.controller(tuner_for)
     await bench.until_in_force(plan("good", 4).digest, "good")
     assert bench.words().count("odd: plan") == 1
+
+
+async def test_a_decision_that_cannot_be_followed_keeps_no_other_model_from_being_decided_about(bench: Bench) -> None:
+    class Defective(Here):
+        async def decide(self, tuner: Any, now: float, trigger: Trigger) -> tuple[Decision, ModelTuner]:
+            found = tuner.decide(now, trigger)
+            return (dataclasses.replace(found, plan=42) if tuner.chosen.model == "broken" else found), tuner
+
+    tuners = {name: FakeTuner(plan(name, 4), wants=0) for name in ("broken", "good")}
+    tuners["good"].wants = 1
+    for name in tuners:
+        await bench.plans.write(plan(name), "somebody")
+    bench.controller(lambda first: tuners[first.model], decider=Defective())
+    await bench.until(lambda: "broken: the rate is another: the plan stays, as nothing was decided: " in bench.words())
+    await bench.request(1, "good")
+    await bench.until_in_force(plan("good", 4).digest, "good")
 
 
 async def test_a_decision_that_took_too_long_is_not_followed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -19,6 +20,12 @@ class Scale:
 class Shift:
     def predict(self, x: float) -> float:
         return x + 3
+
+
+class Warns:
+    def predict(self, x: int) -> int:
+        logging.getLogger("stage").warning("of %d", x)
+        return x
 
 
 class Sizes:

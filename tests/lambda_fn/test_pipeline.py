@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import os
 import random
 import resource
@@ -125,6 +126,19 @@ def test_processes_and_threads_in_ensembles_and_switches_within_each_other() -> 
         assert pipeline.predict([1, 2]) == [4, {"outputs": [4, [10, 8]]}]
         failed = pipeline.predict(["no number"])[0]
     assert isinstance(failed, TypeError) and failed.__notes__ == ["in stage 'switch'"]
+
+
+def test_a_stage_in_a_process_logs_as_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for form, told in (("json", lambda line: json.loads(line)["message"]), ("", str)):
+        if form:
+            monkeypatch.setenv("SLUICE_LOG_FORMAT", form)
+        else:
+            monkeypatch.delenv("SLUICE_LOG_FORMAT")
+        with Pipeline(Stage(stages.Warns)) as pipeline:
+            assert pipeline.predict([7]) == [7]
+        assert [told(line) for line in capfd.readouterr().err.splitlines()] == ["of 7"]
 
 
 def test_a_choice_that_is_none_is_the_error_of_its_item() -> None:

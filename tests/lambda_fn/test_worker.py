@@ -632,13 +632,19 @@ def test_sagemaker_starts_it_with_serve_at_its_port_on_every_address(monkeypatch
     [
         ("SLUICE_EXECUTIONS", "0", "SLUICE_EXECUTIONS: 0 is not allowed; allowed: an integer from 1 to 256"),
         ("SLUICE_QUEUE", "many", "SLUICE_QUEUE: 'many' is not allowed; allowed: an integer"),
-        ("SLUICE_WAIT", "nan", "SLUICE_WAIT: nan is not allowed; allowed: seconds from 0 to 60"),
+        ("SLUICE_WAIT", "nan", "SLUICE_WAIT: 'nan' is not allowed; allowed: a number of seconds, or one with its unit"),
+        ("SLUICE_WAIT", "2min", "SLUICE_WAIT: 120.0 is not allowed; allowed: seconds from 0 to 60"),
         ("SLUICE_TIMEOUT", "0", "SLUICE_TIMEOUT: 0.0 is not allowed; allowed: seconds > 0"),
     ],
 )
 def test_a_setting_that_is_not_allowed_is_named(variable: str, value: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(said)):
         program.WorkerSettings.from_environment({variable: value})
+
+
+def test_a_duration_may_have_its_unit_as_an_option_may() -> None:
+    found = program.WorkerSettings.from_environment({"SLUICE_WAIT": "5ms", "SLUICE_TIMEOUT": "2min", "SLUICE_DRAIN_TIMEOUT": "7"})
+    assert (found.wait, found.timeout, found.drain_timeout) == (0.005, 120.0, 7.0)
 
 
 def test_models_are_named_once_each() -> None:

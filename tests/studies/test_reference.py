@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from studies.reference import api_page, command_line_page, faces
+from sluice.buffer_service.settings import Settings
+from studies.reference import api_page, command_line_page, faces, parameters, settings_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
@@ -12,6 +13,12 @@ PAGES = [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md", *sorted(DOC
 
 def test_the_command_line_page_is_what_the_commands_say():
     assert (DOCS / "command-line.md").read_text(encoding="utf-8") == command_line_page()
+
+
+def test_the_settings_page_is_what_the_record_of_settings_says_and_has_each_once():
+    assert (DOCS / "settings.md").read_text(encoding="utf-8") == settings_page()
+    assert sorted(name for names, _ in parameters(Settings) for name in names) == sorted(Settings.__dataclass_fields__)
+    assert all(text for _, text in parameters(Settings))
 
 
 def test_the_api_page_is_what_the_packages_export():

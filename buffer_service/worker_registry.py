@@ -28,7 +28,7 @@ MAX_REGISTERED = 1024
 MAX_RECORD_BYTES = 256 * 1024
 """Of a registration: a thousand models with long names."""
 
-_BEAT = files("sluice.controller").joinpath("lua/beat.lua").read_text()
+_BEAT = files("sluice.buffer_service").joinpath("lua/beat.lua").read_text()
 _BEAT_SHA = hashlib.sha1(_BEAT.encode(), usedforsecurity=False).hexdigest()
 
 

@@ -18,8 +18,8 @@ import pytest
 import redis
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
-from sluice.controller import worker_registry
-from sluice.controller.worker_registry import Registered, Registration, Variant, WorkerRegistry
+from sluice.buffer_service import worker_registry
+from sluice.buffer_service.worker_registry import Registered, Registration, Variant, WorkerRegistry
 from sluice.local.redis_server import RedisServer
 
 KEY = "%s:{workers}:registry"
@@ -72,6 +72,20 @@ async def test_a_worker_that_was_silent_for_two_heartbeats_counts_as_dead(redis_
         assert (await registry.workers())["http://a:1"].alive
         set_back(redis_server, "silent", "http://a:1", 25)
         assert not (await registry.workers())["http://a:1"].alive
+
+
+async def test_who_is_silent_when_the_clock_is_set_back_is_dead_two_heartbeats_later(redis_server: RedisServer) -> None:
+    async with opened(redis_server, "back") as registry:
+        for address in ("http://a:1", "http://b:1"):
+            await registry.beat(registration(address, heartbeat=30.0))
+            set_back(redis_server, "back", address, -3600)  # as a clock leaves it that is an hour behind by now
+        await registry.beat(registration("http://a:1", heartbeat=30.0))
+        for address in ("http://a:1", "http://b:1"):
+            set_back(redis_server, "back", address, 61)
+        await registry.beat(registration("http://a:1", heartbeat=30.0))
+        found = await registry.workers()
+        assert [found[address].alive for address in ("http://a:1", "http://b:1")] == [True, False]
+        assert found["http://b:1"].registration == registration("http://b:1", heartbeat=30.0)
 
 
 def test_a_worker_that_leaves_is_not_alive() -> None:
