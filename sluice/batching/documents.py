@@ -21,6 +21,7 @@ import msgspec
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import INF, MAX_BESIDE, MAX_HOLD, MAX_ROWS, MAX_SERVERS, MAX_SLACK, Parameter, Policy
+from sluice.batching.urls import refused_url, without_password
 
 VERSION = 1
 DIGEST_LENGTH = 16  # hexadecimal digits
@@ -502,7 +503,7 @@ class Plan(Document, frozen=True, kw_only=True):
         super().__post_init__()
         _require_name("model", self.model)
         if self.routes:
-            require(not self.function, "function", self.function, "none beside routes: each of them has its own")
+            require(not self.function, "function", without_password(self.function), "none beside routes: each of them has its own")
             require(self.policy is None, "policy", self.policy, "none beside routes: each of them has its own")
             require(not self.beside, "beside", f"{len(self.beside)} functions", "none beside routes: each of them has its own")
             require(not self.warm, "warm", self.warm, "none beside routes: each of them has its own")
@@ -632,7 +633,7 @@ def _check_beside(field: str, function: str, beside: list[Beside]) -> None:
     for i, other in enumerate(beside):
         at = f"{field}beside[{i}]"
         _require_function(f"{at}.function", other.function)
-        require(other.function not in functions, f"{at}.function", other.function, "each function once")
+        require(other.function not in functions, f"{at}.function", without_password(other.function), "each function once")
         functions.add(other.function)
         drop_after = other.policy.drop_after
         require(drop_after is None, f"{at}.policy.drop_after", drop_after, "null: the table that it is beside drops")
@@ -641,7 +642,7 @@ def _check_beside(field: str, function: str, beside: list[Beside]) -> None:
 def _check_warm(field: str, route: Route) -> None:
     if not route.warm:
         return
-    of = f"none of {route.function}: environments are a Lambda function's"
+    of = f"none of {without_password(route.function)}: environments are a Lambda function's"
     require("://" not in route.function, f"{field}warm", route.warm, of)
     require(route.policy.servers is None, f"{field}warm", route.warm, "none beside a table with servers, which are always there")
     require(not route.beside, f"{field}warm", route.warm, "none where functions are beside one another")
@@ -660,14 +661,15 @@ def _require_function(field: str, function: str) -> None:
     if "://" not in function:
         require(_FUNCTION.fullmatch(function) is not None, field, function, allowed)
         return
-    require(re.fullmatch(r"[^\s\x00-\x1f\x7f]+", function) is not None, field, function, allowed)
+    shown = refused_url(function)
+    require(re.fullmatch(r"[^\s\x00-\x1f\x7f]+", function) is not None, field, shown, allowed)
     if function.startswith(SAGEMAKER_SCHEME):
-        require(_SAGEMAKER.fullmatch(function) is not None, field, function, allowed)
+        require(_SAGEMAKER.fullmatch(function) is not None, field, shown, allowed)
         return
     addresses = function.split(",")
     require(len(addresses) <= MAX_WORKERS, field, f"{len(addresses)} addresses", f"at most {MAX_WORKERS} workers")
     for address in addresses:
-        require(_is_reachable(address), field, function, allowed)
+        require(_is_reachable(address), field, shown, allowed)
 
 
 def _is_reachable(address: str) -> bool:

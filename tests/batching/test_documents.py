@@ -181,6 +181,22 @@ def test_environments_are_kept_warm_of_a_lambda_function_that_serves_alone(said,
         structs.replace(PLAN, warm=WarmEnvironments(1), digest="", **said)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"function": "http://user:secret@gpu:99999"},
+        {"function": "http://user:secret@gpu 1"},
+        {"function": "http://user:secret@gpu:8500", "routes": ROUTED.routes},
+        {"function": "http://user:secret@gpu:8500", "warm": WarmEnvironments(1)},
+        {"beside": [Beside("http://user:secret@gpu:8500", POLICY)] * 2},
+    ],
+)
+def test_a_refused_plan_shows_no_password_of_its_workers(said):
+    with pytest.raises(InvalidInput, match="@gpu") as refused:
+        structs.replace(PLAN, digest="", **said)
+    assert "secret" not in str(refused.value)
+
+
 def test_environments_are_kept_warm_in_one_way():
     assert json.loads(write(structs.replace(PLAN, warm=WarmEnvironments(pinged_every=240), digest="")))["warm"] == {
         "pinged_every": 240.0
