@@ -400,9 +400,11 @@ class Dispatcher:
     def _tell_together(self, answers: Sequence[Answer]) -> None:
         """One breath: what is counted of each is counted of all."""
         alike = self._alike = []
-        for answer in answers:
-            self._callers.answer(answer)
-        self._alike = None
+        try:
+            for answer in answers:
+                self._callers.answer(answer)
+        finally:
+            self._alike = None
         if alike:
             self._telemetry.answered_together(*zip(*alike, strict=True))
 
