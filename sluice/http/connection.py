@@ -83,10 +83,11 @@ class Head:
     """What a request says before its body: its ``path`` is decoded, its ``query`` is not, names of fields are in lower case.
 
     ``length`` is that of the body (bytes), 0 where it comes in chunks. ``seen`` is for what its reader makes of it, and is there
-    again where the same head comes again; nothing else of a head changes.
+    again where the same head comes again; nothing else of a head changes. ``start`` is the head as it came, and ``whole`` the bytes
+    of its request, where it is known again.
     """
 
-    __slots__ = ("chunked", "expects", "fields", "keep_alive", "length", "method", "path", "query", "seen")
+    __slots__ = ("chunked", "expects", "fields", "keep_alive", "length", "method", "path", "query", "seen", "start", "whole")
 
     def __init__(self, method: str, path: str, fields: Fields, keep_alive: bool = True, query: str = "") -> None:
         self.method = method
@@ -98,6 +99,8 @@ class Head:
         self.chunked = False
         self.expects = False
         self.seen: Any = None
+        self.start = b""
+        self.whole = 0
         for name, value in fields:
             if name == b"content-length":
                 self.length = int(value)
@@ -154,7 +157,7 @@ class HttpConnection:
         self._since = now  # when the stage began
         self._heard = now  # when a piece of a body came last
         self._fresh = True  # who connects has something to say
-        self.alone = False  # what came last were requests with heads that are known, whole: nothing is held, and nothing waits
+        self.alone: Head | None = None  # what came last, a request with this head, which is known, whole: nothing is held, or waits
         self._kept = True  # after the answer that is due
         self._blocked = False
         self._waits = b""  # what was read and not parsed, from _at on
@@ -197,10 +200,22 @@ class HttpConnection:
 
     # -- what happens
 
+    def again(self, now: float, data: bytes) -> Head | None:
+        """Bytes have come: the head of their request, where that comes whole and alone as the last did; else do ``receive``."""
+        head = self.alone
+        if head is None or len(data) != head.whole or self._blocked or self.stage is not IDLE or not data.startswith(head.start):
+            return None
+        self._head = head  # all else that _begin sets is as it was
+        self._since = self._heard = now
+        self.stage = TURN
+        return head
+
     def receive(self, now: float, data: bytes) -> list[Event]:
         """Bytes have come: what they are, up to the end of the first request that has no answer yet."""
+        if (head := self.again(now, data)) is not None:
+            return [head, data[len(head.start) :], END] if head.length else [head, END]
         if self._waits or self._blocked or self.stage is not IDLE:
-            self.alone = False
+            self.alone = None
             if self.stage is ENDED or (self.stage is TURN and not self._kept):
                 return []  # nobody reads what follows
             self._heard = now
@@ -211,19 +226,15 @@ class HttpConnection:
             start = data[:end]
             head = self._known.get(start)
             if head is None:
-                self.alone = False
+                self.alone = None
                 return self._receive_head(now, start, data)
             if len(data) - end == head.length:
-                if self.alone:  # since one such: what _begin sets is as it was
-                    self._head = head
-                    self._since = self._heard = now
-                else:
-                    self._begin(now, head)
-                    self._left = 0
-                    self.alone = True
+                self._begin(now, head)
+                self._left = 0
+                self.alone = head
                 self.stage = TURN
                 return [head, data[end:], END] if head.length else [head, END]
-        self.alone = False
+        self.alone = None
         self._heard = now
         self._waits = data
         return self.go_on(now)
@@ -523,6 +534,7 @@ class HttpConnection:
         if all(name not in _UNUSUAL for name, _ in request.fields):
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
+            request.start, request.whole = head, len(head) + length
             self._known[head] = request
 
 
