@@ -39,9 +39,9 @@ static: $(VENV)/dev
 every-test: static
 	$(MAKE) test TIERS="not deploy"
 
-# In one process, beside the others: it mostly waits for what it has started.
+# In one process, beside the others: it mostly waits for what it has started. Of the files with such tests alone, to import no other.
 deploy-test: $(VENV)/dev deploy-tools
-	$(BIN)/pytest -m deploy
+	$(BIN)/pytest -m deploy --durations 5 $$(grep -rl --include='*.py' 'mark\.deploy' tests)
 
 bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks

@@ -22,7 +22,7 @@ from benchmarks.smoke import usually
 from sluice.local.redis_server import RedisServer
 
 CONNECTIONS = 64
-SECONDS = usually(8.0, smoke=0.5)
+SECONDS = usually(8.0, smoke=0.1)
 ROUNDS = usually(3, smoke=1)
 TICKS = os.sysconf("SC_CLK_TCK")
 

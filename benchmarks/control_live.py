@@ -211,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rate", type=float, default=40.0)
     parser.add_argument("--slo", type=float, default=0.15)
-    parser.add_argument("--phase", type=float, default=usually(60.0, smoke=4.0))
+    parser.add_argument("--phase", type=float, default=usually(60.0, smoke=2.5))
     parser.add_argument("--seed", type=int, default=7, help="of the arrivals")
     parser.add_argument("--journal", type=Path, help="where the controller writes what it decided")
     options = parser.parse_args()

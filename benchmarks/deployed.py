@@ -46,14 +46,14 @@ TRACES = (ROOT / "examples" / "traces" / "azure_llm_code_excerpt.csv.gz",)
 BODY = ROOT / "examples" / "request.json"
 NETWORK = "mlp"
 NAMED = {"SLUICE_MODEL_NAME": NETWORK}
-MEMORY_SIZES = usually((442, 885, 1769), smoke=(885, 1769))
+MEMORY_SIZES = usually((442, 885, 1769), smoke=(1769,))
 BATCH_SIZES = usually("1,2,4,8,16,32", smoke="1,8")
 PROFILED = usually((), smoke=("--min-runs", "2", "--max-runs", "3", "--max-seconds", "5"))
 SLEEPER = {"SLUICE_SLEEPER_INTERCEPT": "0.016", "SLUICE_SLEEPER_SLOPE": "0.0012"}  # s, s a request
 RATES = usually((10.0, 30.0), smoke=(20.0,))  # requests/s
 SECONDS = usually(60.0, smoke=2.0)
 WINDOW = 100  # requests
-WARM = 24  # requests at once
+WARM = usually(24, smoke=2)  # requests at once
 PERCENTILE = 95
 BILLED = ("compute", "requests")  # of a function whose environments are there
 

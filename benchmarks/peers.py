@@ -94,7 +94,7 @@ def main() -> None:
     asked = parser.parse_args()
     quick = usually(asked.quick, smoke=True)
     rounds = asked.rounds or (1 if quick else 3)
-    seconds = asked.seconds or (usually(1.0, smoke=0.3) if quick else 3.0)
+    seconds = asked.seconds or (usually(1.0, smoke=0.1) if quick else 3.0)
     others = [peer for peer in PEERS if is_installed(peer)]
     wanted = tuple(asked.only.split(","))
     for scenario in scenarios(others, quick):

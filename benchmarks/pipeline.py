@@ -23,7 +23,7 @@ from benchmarks.smoke import usually
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv-mpservice"
 ROUNDS = usually(5, smoke=1)
-SECONDS = usually(3.0, smoke=0.3)  # of a run
+SECONDS = usually(3.0, smoke=0.1)  # of a run
 LOAD = 0.3
 LINES = (
     ("items/s", "full", "items_per_second", 0),

@@ -25,7 +25,7 @@ from benchmarks.http_connection import Connection, connect, request
 from benchmarks.smoke import usually
 
 JSON = "content-type: application/json"
-WARM = usually(1.0, smoke=0.2)  # seconds
+WARM = usually(1.0, smoke=0.05)  # seconds
 
 
 class _Load:

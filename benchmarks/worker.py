@@ -42,7 +42,7 @@ from benchmarks.smoke import usually
 from sluice.local.networks import make_mlp
 
 ROUNDS = usually(9, smoke=1)
-SECONDS = usually(1.0, smoke=0.3)
+SECONDS = usually(1.0, smoke=0.1)
 CONNECTIONS = 64
 BATCH_SIZE = 32
 WAIT_MS = 1

@@ -72,7 +72,7 @@ Result = dict[str, float]
 def main(arguments: list[str] | None = None) -> None:
     """Measure, and print medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.worker_path", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=usually(4.0, smoke=0.4), help="of a run")
+    parser.add_argument("--seconds", type=float, default=usually(4.0, smoke=0.1), help="of a run")
     parser.add_argument("--rounds", type=int, default=usually(3, smoke=1))
     parser.add_argument("--store", choices=["memory", "redis"], default="memory")
     parser.add_argument("--other", type=Path, help="the checkout of another version")
@@ -166,7 +166,7 @@ def started(command: list[str], environment: dict[str, str], tree: Path, port: i
         wait_for(port)
         for _ in range(100):  # its model may not be loaded yet, its plan not be followed
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health").close()
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready").close()
                 break
             except OSError:
                 time.sleep(0.05)

@@ -17,10 +17,10 @@ OWN_BLOCK = 32 * 1024 * 1024
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
-def keep_freed_memory() -> bool:
-    """Have this process keep what it frees, within these bounds; whether its allocator knows how."""
+def keep_freed_memory(kept: int = KEPT) -> bool:
+    """Have this process keep ``kept`` bytes of what it frees, blocks below ``OWN_BLOCK``; whether its allocator knows how."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, OWN_BLOCK) and mallopt(_TRIM_THRESHOLD, KEPT))
+    return bool(mallopt(_MMAP_THRESHOLD, OWN_BLOCK) and mallopt(_TRIM_THRESHOLD, kept))

@@ -55,7 +55,7 @@ def environment(wheel, path, libraries):
     venv.create(path, with_pip=False)
     python = path / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install", "--quiet", "--no-deps"]
-    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
+    subprocess.run([*pip, "--no-compile", str(wheel)], check=True, capture_output=True)
     (site,) = path.glob("lib/python*/site-packages")
     (site / "libraries.pth").write_text(f"{libraries}\n")
     return path
