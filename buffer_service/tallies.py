@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -72,8 +70,9 @@ class Distribution:
 
     def observe_all(self, values: Sequence[float]) -> None:
         """More values, for less than each alone."""
-        for place, count in Counter(map(bisect_left, repeat(self._ends), values)).items():
-            self.counts[place] += count
+        counts, ends = self.counts, self._ends
+        for value in values:
+            counts[bisect_left(ends, value)] += 1
         self.sum += sum(values)
 
     def buckets(self) -> Iterator[tuple[str, float]]:
