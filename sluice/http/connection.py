@@ -22,6 +22,7 @@ request comes whole and alone, and then nothing is parsed.
 from __future__ import annotations
 
 import urllib.parse
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -87,7 +88,10 @@ class Head:
     of its request, where it is known again.
     """
 
-    __slots__ = ("chunked", "expects", "fields", "keep_alive", "length", "method", "path", "query", "seen", "start", "whole")
+    __slots__ = (
+        *("__weakref__", "chunked", "expects", "fields", "keep_alive", "length", "method", "path", "query", "seen", "start"),
+        "whole",
+    )
 
     def __init__(self, method: str, path: str, fields: Fields, keep_alive: bool = True, query: str = "") -> None:
         self.method = method
@@ -136,7 +140,7 @@ class HttpConnection:
 
     __slots__ = (  # a dictionary of more than 30 attributes takes longer to look in, and more memory
         *("_asked_for_body", "_at", "_blocked", "_broken", "_chunked", "_complete", "_crowded", "_events", "_fields", "_fresh"),
-        *("_head", "_head_bytes", "_heard", "_held_bytes", "_kept", "_known", "_left", "_line", "_max_head", "_muted"),
+        *("_head", "_head_bytes", "_heard", "_held_bytes", "_kept", "_known", "_last", "_left", "_line", "_max_head", "_muted"),
         *("_other_bytes", "_parser", "_patience", "_refusal", "_rest_bytes", "_since", "_tail", "_trailers", "_url"),
         *("_waits", "alone", "stage"),
     )
@@ -157,7 +161,8 @@ class HttpConnection:
         self._since = now  # when the stage began
         self._heard = now  # when a piece of a body came last
         self._fresh = True  # who connects has something to say
-        self.alone: Head | None = None  # what came last, a request with this head, which is known, whole: nothing is held, or waits
+        self.alone = False  # what came last was a request with a head that is known, whole: nothing is held, and nothing waits
+        self._last: weakref.ref[Head] | None = None  # that head: one that is known no more is kept by no idle connection
         self._kept = True  # after the answer that is due
         self._blocked = False
         self._waits = b""  # what was read and not parsed, from _at on
@@ -202,8 +207,9 @@ class HttpConnection:
 
     def again(self, now: float, data: bytes) -> Head | None:
         """Bytes have come: the head of their request, where that comes whole and alone as the last did; else do ``receive``."""
-        head = self.alone
-        if head is None or len(data) != head.whole or self._blocked or self.stage is not IDLE or not data.startswith(head.start):
+        if not self.alone or self._blocked or self.stage is not IDLE or self._last is None or (head := self._last()) is None:
+            return None
+        if len(data) != head.whole or not data.startswith(head.start):
             return None
         self._head = head  # all else that _begin sets is as it was
         self._since = self._heard = now
@@ -215,7 +221,7 @@ class HttpConnection:
         if (head := self.again(now, data)) is not None:
             return [head, data[len(head.start) :], END] if head.length else [head, END]
         if self._waits or self._blocked or self.stage is not IDLE:
-            self.alone = None
+            self.alone = False
             if self.stage is ENDED or (self.stage is TURN and not self._kept):
                 return []  # nobody reads what follows
             self._heard = now
@@ -226,15 +232,15 @@ class HttpConnection:
             start = data[:end]
             head = self._known.get(start)
             if head is None:
-                self.alone = None
+                self.alone = False
                 return self._receive_head(now, start, data)
             if len(data) - end == head.length:
                 self._begin(now, head)
                 self._left = 0
-                self.alone = head
+                self.alone, self._last = True, weakref.ref(head)
                 self.stage = TURN
                 return [head, data[end:], END] if head.length else [head, END]
-        self.alone = None
+        self.alone = False
         self._heard = now
         self._waits = data
         return self.go_on(now)

@@ -283,7 +283,7 @@ class Connection(asyncio.Protocol):
             elif self._request is not None:
                 self._request.end()
         http = self._http
-        self._keep(0 if http.alone is not None else http.held)
+        self._keep(0 if http.alone else http.held)
 
     def _keep(self, size: int) -> None:
         """So many bytes are held here from now on, for which there must be room."""
@@ -349,7 +349,7 @@ class Connection(asyncio.Protocol):
             self.transport.writelines((head, body))
         if http.stage is ENDED:
             self._close(linger=was is BODY)
-        elif http.alone is None and http.ready:
+        elif not http.alone and http.ready:
             self._go_on_soon()
 
     # -- ends

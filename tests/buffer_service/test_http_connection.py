@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from http import HTTPStatus
 from itertools import pairwise
 
@@ -308,6 +309,21 @@ def test_the_same_head_again_is_known_at_sight_where_a_request_may_begin_and_com
     answer(http, 5.0)
     http.leave()
     assert http.again(6.0, sent) is None
+
+
+def test_an_idle_connection_does_not_keep_the_head_of_its_last_request_when_that_is_known_no_more():
+    known = {}
+    http, sent = connection(known), POST % 3 + b"abc"
+    for _ in range(2):
+        http.receive(0.0, sent)
+        answer(http)
+    (head,) = map(weakref.ref, known.values())
+    assert http.again(1.0, sent) is head()
+    answer(http, 1.0)
+    known.clear()
+    assert head() is None
+    assert http.again(2.0, sent) is None
+    assert kinds(http.receive(2.0, sent)) == [Head, bytes, type(END)]
 
 
 def test_of_many_small_chunks_so_many_are_parsed_at_a_time_and_the_others_afterwards():
