@@ -171,6 +171,11 @@ class Admission:
         if self._takes < math.inf and (waiting or self._waiting):  # else what refused them was another table's function
             self._note(now, waiting, answered, waiting > 0)
 
+    @property
+    def put_off_any(self) -> bool:
+        """Whether somebody waited, when the queue, or what a busy elastic function left, was heard of last."""
+        return self._waiting > 0
+
     def has_room(self, calls: int, coming: int) -> bool:
         """Whether an elastic function that has so many batches, and so many members coming, is known to take one more.
 

@@ -123,6 +123,7 @@ class Dispatcher:
         self._next_turn: asyncio.Task[None] | None = None
         self._timer: Alarm | None = None
         self._rings_at = NEVER
+        self._alike: list[tuple[float, float]] | None = None  # of those who are told together, as most are: latency and wait (s)
         self._metadata: dict[str, Any] | None = None
 
     def start(self) -> None:
@@ -191,15 +192,19 @@ class Dispatcher:
                 if LEFT_HEADER in answer.headers:
                     self._state.left(now, caller, answer)
             waited = caller.taken - caller.came if caller.batch_size else None
-            self._telemetry.answered(answer.status, now - caller.came, route, caller.told, waited)
+            plain = answer.status == 200 and route is None and caller.told is NOTHING_TOLD
+            if plain and waited is not None and self._alike is not None:
+                self._alike.append((now - caller.came, waited))
+            else:
+                self._telemetry.answered(answer.status, now - caller.came, route, caller.told, waited)
         elif error is None:
             self._telemetry.left(now - caller.came, caller.told)
             self._left(caller)
+            self._callers.forget(caller.item.id)  # who was told is forgotten already
         elif isinstance(error, SluiceError):
             self._telemetry.refused(error, caller.told)
             if isinstance(error, (DeadlinePassed, Draining)):
                 self._left(caller)
-        self._callers.forget(caller.item.id)
 
     def gone(self, caller: Caller) -> None:
         """A caller waits no more; where his request is in this queue it leaves it."""
@@ -389,19 +394,27 @@ class Dispatcher:
     def _tell(self, answers: Sequence[Answer]) -> None:
         if self._state.bounded:
             self._spawn(self._tell_in_portions(answers))
-            return
+        else:
+            self._tell_together(answers)
+
+    def _tell_together(self, answers: Sequence[Answer]) -> None:
+        """One breath: what is counted of each is counted of all."""
+        alike = self._alike = []
         for answer in answers:
             self._callers.answer(answer)
+        self._alike = None
+        if alike:
+            self._telemetry.answered_together(*zip(*alike, strict=True))
 
     async def _tell_in_portions(self, answers: Sequence[Answer]) -> None:
         """A server is free now: the queue must hear of it, and its next batch be sent, before all callers are answered.
 
         This begins behind the call to the queue that was due before.
         """
-        for index, answer in enumerate(answers):
-            if index and index % PORTION == 0:
+        for first in range(0, len(answers), PORTION):
+            if first:
                 await asyncio.sleep(0)
-            self._callers.answer(answer)
+            self._tell_together(answers[first : first + PORTION])
 
     def _arm(self, wake_at: float, now: float) -> None:
         """Have a turn taken at ``wake_at``; a timer that rings before does no harm, is left, and is armed again then."""

@@ -103,6 +103,8 @@ _GARBAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 def encode_member(item: Item, told: Told = NOTHING_TOLD) -> bytes:
     """A member of the queue: the request's id, its slack and its size where it has one, then the rest, and its class."""
+    if told is NOTHING_TOLD:  # as most are
+        return item.id.encode() + _encode((item.content_type, item.headers, item.body))
     head = b""
     if told.slack:
         head = _numbers(SLACKED_VERSION, told)

@@ -114,9 +114,8 @@ class QueueState:
         step = batcher.advance(now, arrivals, at_most=events.at_most)
         for member in step.dropped:
             self.attempts.pop(member[:ID_LENGTH], None)
-        batches = [tuple(zip(*batch, strict=True)) for batch in zip(step.arrived, step.batches, strict=True)]
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]
-        released = [self._release(*named) for named in zip(names, batches, strict=True)]
+        released = [self._release(*left) for left in zip(names, step.arrived, step.batches, strict=True)]
         wake_in = None if step.wake_at is None else step.wake_at - now
         return self._outcome(batcher, now, (accepted, released, list(step.dropped), dead, wake_in), all_lend)
 
@@ -133,10 +132,10 @@ class QueueState:
                     self.attempts.pop(member[:ID_LENGTH], None)
         return list(batches)
 
-    def _release(self, batch_id: str, members: tuple[Dated, ...]) -> Released:
-        self.in_flight[batch_id] = members
+    def _release(self, batch_id: str, arrived: Sequence[float], members: Sequence[bytes]) -> Released:
+        self.in_flight[batch_id] = tuple(zip(arrived, members, strict=True))
         self.taken += len(members)
-        return Released(batch_id, [member for _, member in members])
+        return Released(batch_id, list(members))
 
     def _busy(self) -> int:
         """Batches in flight, where that bounds something."""

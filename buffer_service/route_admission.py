@@ -119,6 +119,11 @@ class RouteAdmission:
 
     # -- answers
 
+    @property
+    def refuses_nobody(self) -> bool:
+        """Whether no function has servers, and an elastic one has taken all that it was asked for."""
+        return self._of_servers is None and not self._bound.put_off_any
+
     def refuses(
         self,
         now: float,

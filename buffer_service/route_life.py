@@ -29,6 +29,8 @@ class Life(Enum):
     CLEARING = auto()
     CLOSED = auto()
 
+    __hash__ = object.__hash__  # Enum's own is a function of Python, and which life it is is asked for every request
+
 
 class Fact(Enum):
     """What moves a route from one state of its life to another."""

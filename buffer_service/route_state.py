@@ -257,14 +257,19 @@ class RouteState:
 
     def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> None:
         """A request of a caller here, who was not refused, with what he told of it."""
-        caller = self._waiting.get(item.id)
-        self._arrivals.append((now, encode_member(item, told) if caller is None else self._encoded(caller)))
-        if told.slack > 0:
-            self._patient += 1
-            self._slack_line.came(now, told.slack)
-        if told.size is not None:
-            self._sizes_told = True
-        self._ask_at = min(self._ask_at, self._brings_at())
+        large = len(item.body) > self._limits.carried  # else it has no ticket, whatever others read
+        if large and (caller := self._waiting.get(item.id)) is not None:
+            self._arrivals.append((now, self._encoded(caller)))
+        else:
+            self._arrivals.append((now, encode_member(item, told)))
+        if told is not NOTHING_TOLD:
+            if told.slack > 0:
+                self._patient += 1
+                self._slack_line.came(now, told.slack)
+            if told.size is not None:
+                self._sizes_told = True
+        if self._ask_at != AT_ONCE:
+            self._ask_at = min(self._ask_at, self._brings_at())
 
     def _brings_at(self) -> float:
         """When who comes now is to be brought: at once, unless all servers have batches of this process and holds are no spans.
@@ -301,6 +306,8 @@ class RouteState:
             return SHUT
         if (suspension := self._functions.suspension(now)) is not None:
             return FunctionSuspended(_suspended(suspension), suspension.wait)
+        if slack <= 0 and self._admission.refuses_nobody:
+            return None
         coming = len(self._arrivals) - (self._patient if slack <= 0 else 0)
         if (asked := self._asked) is not None:
             coming += len(asked.arrivals) - (asked.patient if slack <= 0 else 0)
@@ -818,11 +825,11 @@ class RouteState:
                 batch.put_off = sum(len(part.items) for part in batch.parts)
                 self._admission.put_off(batch.put_off)
             return
-        batch.failed = sum(not 200 <= answer.status < 300 for answer in batch.answers)
+        batch.failed = sum([not 200 <= answer.status < 300 for answer in batch.answers])
         batch.answers, elsewhere = self._at_hand(self._named(batch.answers))
         if self._limits.batches_kept:
-            here = [answer.id for answer in batch.answers if 200 <= answer.status < 300]
-            batch.measured.latencies = [now - self._waiting[request_id].came for request_id in here]
+            waiting = self._waiting
+            batch.measured.latencies = [now - waiting[answer.id].came for answer in batch.answers if 200 <= answer.status < 300]
         as_told = f"{len(batch.members)} {now - batch.taken_at:.6f}"
         self._messages += [
             Message(process, _with_header(theirs, LEFT_HEADER, as_told), batch_id) for process, theirs in elsewhere.items()

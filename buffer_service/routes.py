@@ -427,15 +427,14 @@ class _Inference:
         "_body",
         "_client",
         "_gone",
-        "_gzip_from",
         "_head",
         "_held",
         "_limit",
         "_room",
         "_said",
         "_served",
+        "_service",
         "_size",
-        "_telemetry",
         "_waiting",
     )
 
@@ -444,29 +443,36 @@ class _Inference:
         self._client = client
         self._said = said
         self._served = served
-        self._telemetry = service.telemetry
-        self._limit = service.settings.max_body_bytes
+        self._service = service
+        self._limit = limit = service.settings.max_body_bytes
         self._room = room = service.waiting
         self._held = 0  # bytes that it takes of the room
         self._body: Pieces | bytes = b""
         self._size = 0
         self._waiting: Waiting | None = None
         self._gone = False
-        self._gzip_from = service.settings.gzip_from
-        if head.expects and head.length > self._limit:
-            raise PayloadTooLarge(head.length, self._limit)  # and none of it is asked for
+        length = head.length
+        if head.expects and length > limit:
+            raise PayloadTooLarge(length, limit)  # and none of it is asked for
         # That there is room for all of it is asked; taken is what comes, as the rest may never do.
-        if room.taken + REQUEST_BYTES + (head.length if head.length <= self._limit else 0) > room.limit:
+        if room.taken + REQUEST_BYTES + (length if length <= limit else 0) > room.limit:
             error = NoRoom(room.limit)
             served.telemetry.refused(error)
             raise error
-        self._hold(REQUEST_BYTES)
+        room.taken += REQUEST_BYTES
+        self._held = REQUEST_BYTES
         if head.expects:
             client.go_ahead()
 
     def piece(self, body: bytes) -> None:
         """One of a body that is too large is forgotten, but read, for a client cut off while it sends sees no answer."""
-        self._size += len(body)
+        length, room = len(body), self._room
+        self._size += length
+        if not self._body and self._size <= self._limit and room.taken + length <= room.limit:
+            room.taken += length
+            self._held += length
+            self._body = body  # as most come in one
+            return
         if self._size > self._limit:
             self._body = b""
             self._hold(REQUEST_BYTES)
@@ -474,12 +480,9 @@ class _Inference:
                 self._fail(self._too_large())
             return
         try:
-            self._grow(len(body))
+            self._grow(length)
         except NoRoom as error:
             self._fail(error)
-            return
-        if not self._body:
-            self._body = body  # as most come in one
             return
         if isinstance(self._body, bytes):
             first, self._body = self._body, Pieces()
@@ -488,8 +491,11 @@ class _Inference:
 
     def end(self) -> None:
         said, came = self._said, self._body
-        body = came if isinstance(came, bytes) else came.take()
         self._body = b""
+        if type(came) is bytes and self._size <= self._limit and not said.encoding:  # as most are
+            self._submit(came)
+            return
+        body = came if isinstance(came, bytes) else came.take()
         try:
             if self._size > self._limit:
                 raise self._too_large()
@@ -556,19 +562,25 @@ class _Inference:
             self._waiting.end()
 
     def _tell(self, waiting: Waiting) -> None:
-        self._hold(0)
+        self._room.taken -= self._held
+        self._held = 0
         if (answer := waiting.answer) is None:
             if waiting.error is not None:  # else there is nobody to be told
                 self._fail(waiting.error)
             return
         try:
             fields = _fields(answer, waiting)
-            if self._gzip_from and self._said.takes_gzip and len(answer.body) >= self._gzip_from and _may_zip(answer):
+            if self._said.takes_gzip and self._zips(answer):
                 self._reply_zipped(answer, fields)
                 return
             self._client.reply(answer.status, answer.content_type, answer.body, fields)
         except Exception as error:
             self._fail(error)
+
+    def _zips(self, answer: Answer) -> bool:
+        """Whether an answer goes zipped to who takes it so."""
+        at_least = self._service.settings.gzip_from
+        return bool(at_least) and len(answer.body) >= at_least and _may_zip(answer)
 
     def _reply_zipped(self, answer: Answer, fields: Fields) -> None:
         fields = (*fields, (b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
@@ -587,7 +599,7 @@ class _Inference:
 
     def _fail(self, error: Exception) -> None:
         self._hold(0)
-        _fail(self._client, self._head, error, self._telemetry)
+        _fail(self._client, self._head, error, self._service.telemetry)
 
 
 def template(path: str) -> tuple[str, str]:

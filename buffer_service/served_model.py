@@ -87,11 +87,15 @@ class ServedModel:
 
         ``said`` are those of ``CLASS_HEADER`` and ``DEADLINE_HEADER`` that are there. Raises ``InvalidInput``, naming the field.
         """
+        if self._tells_nothing and not said:
+            return NOTHING_TOLD
         told = self._classes.of(said, headers, body)
         return told if self._read_size is None else told._replace(size=self._read_size(came_with, headers, body))
 
     def ask(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> Waiting:
         """``Dispatcher.ask`` of the route that is chosen."""
+        if self._only is not None:
+            return self._dispatchers[self._only].ask(content_type, headers, body, told)
         if told.size is not None:
             self.telemetry.sized(told.size)
         return self._dispatchers[self._router.next(told)].ask(content_type, headers, body, told)
@@ -138,6 +142,8 @@ class ServedModel:
         self._classes = Classes(plan, self._callers.request_timeout)
         self._read_size = size_reader(plan.size) if plan.size is not None else None
         self._router = choice(plan, self._deal)
+        self._tells_nothing = not plan.classes and plan.size is None
+        self._only = plan.all_routes[0].name if self._tells_nothing and len(plan.all_routes) == 1 else None
 
     def _takes_share(self, name: str) -> bool:
         return self._dispatchers[name].takes_share()

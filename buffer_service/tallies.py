@@ -68,6 +68,13 @@ class Distribution:
         self.counts[bisect_left(self._ends, value)] += 1
         self.sum += value
 
+    def observe_all(self, values: Sequence[float]) -> None:
+        """More values, for less than each alone."""
+        counts, ends = self.counts, self._ends
+        for value in values:
+            counts[bisect_left(ends, value)] += 1
+        self.sum += sum(values)
+
     def buckets(self) -> Iterator[tuple[str, float]]:
         """The upper end of each bucket, and how many values are not above it."""
         total = 0

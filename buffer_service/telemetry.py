@@ -19,7 +19,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -403,6 +403,24 @@ class ModelTelemetry:
         if route is not None and route in self._routes:
             self._routes[route].counted(status, latency)
 
+    def answered_together(self, latencies: Sequence[float], waited: Sequence[float]) -> None:
+        """Requests that told nothing were answered with 200, by no route that has a name, after so long each (s).
+
+        What ``answered`` counts of each alone; ``waited`` has those of whom that is known.
+        """
+        counter = self._by_status.get(200)
+        if counter is None:
+            counter = self._by_status[200] = self._telemetry._requests.labels(self.name, "200")
+        counter.value += len(latencies)
+        self._latency.observe_all(latencies)
+        self._waits.observe_all(waited)
+        self._count += len(latencies)
+        if max(latencies) > self._slo:
+            late = sum([latency > self._slo for latency in latencies])
+            self._late += late
+            self._violations.value += late
+        self._latencies.add_all(latencies)
+
     def sized(self, size: float) -> None:
         """A request came whose size was told."""
         self._telemetry._request_sizes.labels(self.name).observe(size)
@@ -583,6 +601,10 @@ class RouteTelemetry:
         """As of the model, which knows all routes: a request may have been moved to another."""
         self._model.answered(status, latency, route, told, waited)
 
+    def answered_together(self, latencies: Sequence[float], waited: Sequence[float]) -> None:
+        """As of the model."""
+        self._model.answered_together(latencies, waited)
+
     def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """As of the model."""
         self._model.refused(error, told)
@@ -654,6 +676,14 @@ class Sample:
         self._seen = 0
         self._next = SAMPLE  # which is the last that is taken for certain
         self._weight = 1.0
+
+    def add_all(self, values: Sequence[float]) -> None:
+        """More values; where none of them is taken, they are counted at once."""
+        if self._seen >= SAMPLE and self._seen + len(values) < self._next:
+            self._seen += len(values)
+            return
+        for value in values:
+            self.add(value)
 
     def add(self, value: float) -> None:
         """One more value."""

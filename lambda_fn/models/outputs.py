@@ -53,9 +53,11 @@ def write_error(item_id: str, error: BaseException) -> Answer:
 
 
 def _write(item: Item, read: Input, output: Any, model: str, gives: Sequence[TensorSpec] | None) -> Answer:
+    if type(output) is dict and read.tensors is None:
+        return Answer(item.id, 200, JSON, _encode(output))  # as most are
     if isinstance(output, Reply):
         return _write_reply(item.id, output)
-    if isinstance(output, bytes | bytearray | memoryview):
+    if isinstance(output, _BYTES):
         return Answer(item.id, 200, OCTETS, bytes(output))
     if isinstance(output, str) and not is_json(item.content_type):
         return Answer(item.id, 200, TEXT, output.encode())
@@ -67,7 +69,7 @@ def _write(item: Item, read: Input, output: Any, model: str, gives: Sequence[Ten
         arrays = {str(name): np.asarray(array) for name, array in output.items()}
         check_outputs(arrays, gives or ())
         return write_answer(item.id, model, read.tensors, arrays)
-    return Answer(item.id, 200, JSON, msgspec.json.encode(output, enc_hook=_plain))
+    return Answer(item.id, 200, JSON, _encode(output))
 
 
 def _write_reply(item_id: str, reply: Reply) -> Answer:
@@ -90,3 +92,7 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     allowed = "JSON, bytes, a Reply, and tensors where the request has some"
     raise TypeError(f"a value of type {type(value).__name__} is not allowed; allowed: {allowed}")
+
+
+_BYTES = (bytes, bytearray, memoryview)
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode

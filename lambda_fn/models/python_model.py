@@ -51,7 +51,12 @@ class PythonModel:
         return described | ({} if self._takes else {"parameters": {INPUT: self._input}})
 
     def answer(self, items: Sequence[Item]) -> list[Answer]:
-        reads = [self._read_one(item) for item in items]
+        reads: list[Input | Exception] = []
+        for item in items:
+            try:
+                reads.append(self._read(item))
+            except Exception as error:  # a class of the user may check what it is made of
+                reads.append(error)
         outputs = iter(outputs_of(self._predict, [read.value for read in reads if isinstance(read, Input)], exhausts_memory))
         answers, told = [], False
         for item, read in zip(items, reads, strict=True):
@@ -77,9 +82,3 @@ class PythonModel:
             if callable(end := getattr(self._served, name, None)):
                 end()
                 return
-
-    def _read_one(self, item: Item) -> Input | Exception:
-        try:
-            return self._read(item)
-        except Exception as error:  # a class of the user may check what it is made of
-            return error

@@ -27,6 +27,7 @@ _IN_FILE, _FLAG = 1, 2
 MAX_FILES = 64  # in one frame; the kernel takes 253
 _ANCILLARY = socket.CMSG_SPACE(2 * MAX_FILES * array.array("i").itemsize)
 READ = 64 * 1024  # bytes that are read at once, but of a frame that is known to be larger
+_TRUNCATED = int(socket.MSG_CTRUNC)  # a member of an enumeration takes a microsecond to combine with a number
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # Linux has it
 
 
@@ -124,7 +125,7 @@ class FrameSocket:
                 descriptors = array.array("i")
                 descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
                 self._files.extend(descriptors)
-        if flags & socket.MSG_CTRUNC:
+        if flags & _TRUNCATED:
             self._lost = True
             return False
         with memoryview(buffer) as view:

@@ -164,9 +164,9 @@ def _checked(answers: object, items: Sequence[Item]) -> list[Answer]:
 
 
 def _told(single: bool, framed: bool, answers: list[Answer], seconds: float, statuses: dict[int, int]) -> Answered:
-    for answer in answers:
-        if not 200 <= answer.status <= 599:
-            raise ValueError(f"status: {answer.status!r} is not allowed; allowed: 200 to 599")
+    counted = {200: len(answers)}
+    if [answer.status for answer in answers].count(200) < len(answers):  # else all are as most are
+        counted = _statuses(answers)
     # Plain values, whatever a model made them of: who reads them has none of its classes.
     told: Answered
     if framed:
@@ -175,14 +175,23 @@ def _told(single: bool, framed: bool, answers: list[Answer], seconds: float, sta
     elif not single:
         told = (200, JSON, contract.encode_answers(answers, contract.Measured(service=seconds)), {}, seconds)
     else:
+        (answer,) = answers
         contract.check_sendable(answer)
         if not isinstance(answer.body, bytes):
             raise TypeError(f"the body is {type(answer.body).__name__}; allowed: bytes")
         headers = {str(name): str(value) for name, value in answer.headers.items()}
         told = (int(answer.status), str(answer.content_type), bytes(answer.body), headers, seconds)
-    for answer in answers:
-        statuses[int(answer.status)] = statuses.get(answer.status, 0) + 1
+    for status, count in counted.items():
+        statuses[status] = statuses.get(status, 0) + count
     return told
+
+
+def _statuses(answers: list[Answer]) -> dict[int, int]:
+    """How often there is each; raises ``ValueError`` where one is none."""
+    for answer in answers:
+        if not 200 <= answer.status <= 599:
+            raise ValueError(f"status: {answer.status!r} is not allowed; allowed: 200 to 599")
+    return Counter([int(answer.status) for answer in answers])
 
 
 def _apart(body: bytes) -> Any:

@@ -279,7 +279,7 @@ class HttpConnection:
         if stage is None or self._head is None:
             raise RuntimeError(f"an answer at stage {self.stage}, where none is due")
         start = _start_of_head(status, content_type, date)
-        more = b"".join([b"%b: %b\r\n" % field for field in fields]) if fields else b""
+        more = _FIELD * len(fields) % sum(fields, ()) if fields else b""
         if close or (self._head.expects and not self._asked_for_body and self.stage is BODY):
             self._kept = False  # a body that was not asked for may never come
         # From here on nothing fails: what cannot be written above leaves its place to another answer.
@@ -531,6 +531,7 @@ def bare_refusal(status: HTTPStatus) -> bytes:
     return b"HTTP/1.1 %d %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % (status, status.phrase.encode())
 
 
+_FIELD = b"%b: %b\r\n"
 _HEAD_ENDS = b"\r\n\r\n"
 _ENDS = len(_HEAD_ENDS)
 _SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")

@@ -21,7 +21,7 @@ import socket
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from itertools import islice
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from sluice.http.connection import (
     BODY,
@@ -225,7 +225,25 @@ class Connection(asyncio.Protocol):
         self._server.lost(self)
 
     def data_received(self, data: bytes) -> None:
-        self._tell(self._http.receive(self._loop.time(), data))
+        http = self._http
+        events = http.receive(self._loop.time(), data)
+        if not http.alone:
+            self._tell(events)
+            return
+        # A request whose head is known, whole and alone, as most are: nothing is left of what was read.
+        head: Any = events[0]
+        self._is_head = head.method == "HEAD"
+        self._awaited = True
+        request = self._server.begin(head, self)
+        if request is not None and self._awaited:
+            self._request = request
+            if len(events) > 2:
+                body: Any = events[1]
+                request.piece(body)
+            if self._awaited:  # else it is answered already
+                request.end()
+        if self._held.size or self._paused:
+            self._keep(0)
 
     def eof_received(self) -> None:
         # The transport closes itself, once its client has taken what is left.
@@ -266,10 +284,13 @@ class Connection(asyncio.Protocol):
                 self._end_with(event)
             elif self._request is not None:
                 self._request.end()
+        self._keep(self._http.held)
+
+    def _keep(self, size: int) -> None:
+        """So many bytes are held here from now on, for which there must be room."""
         http, held = self._http, self._held
-        size = 0 if http.alone else http.held
         if not size and not held.size and not self._paused:
-            return  # as most are: what came was a request, whole and alone
+            return  # what came was a request, whole and alone
         if http.ready:
             self._go_on_soon()
         if size != held.size:

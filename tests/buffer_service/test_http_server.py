@@ -65,6 +65,8 @@ class Asked:
 
     def piece(self, body):
         self.size += len(body)
+        if self.path == "/at-once":
+            self.answer()
 
     def end(self):
         if self.path != "/gated":
@@ -158,6 +160,15 @@ async def test_headers_that_do_not_end_in_time_get_408_and_the_connection_is_clo
         await client.send(HEAD % (b"half", 0))
         assert (await client.rest()).startswith(b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n")
         assert app.served == []
+
+
+@on_both_loops
+async def test_a_request_that_its_first_piece_answered_is_not_told_its_end():
+    async with connected() as (client, app):
+        for _ in range(3):  # from the second on its head is known
+            await client.send(request(b"at-once", b"abc"))
+            assert await client.answer() == ("http/1.1 200 ok", b"/at-once 3\n")
+        assert app.served == 3 * ["/at-once"]
 
 
 @on_both_loops

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from sluice.buffer_service.tallies import Amounts, Counters, Gauges, Histograms, Registry
+from sluice.buffer_service.tallies import Amounts, Counters, Distribution, Gauges, Histograms, Registry
 
 ENDS = (0.001, 0.5, 1, 60)
 
@@ -24,6 +24,17 @@ def test_histograms_are_those_of_the_library_also_at_the_ends_of_buckets_and_bey
     for histograms in (mine, other):
         histograms.labels("never")
     assert text(ours) == text(theirs)
+
+
+def test_values_together_are_counted_as_each_alone():
+    values = [0.0, 0.1, 0.25, 0.3, 7.0, 0.1]
+    together, alone = Distribution([0.1, 0.25, 1.0]), Distribution([0.1, 0.25, 1.0])
+    together.observe_all(values)
+    for value in values:
+        alone.observe(value)
+    assert list(together.buckets()) == list(alone.buckets())
+    assert together.counts == [3, 1, 1, 1]
+    assert together.sum == pytest.approx(alone.sum)
 
 
 def test_counters_are_those_of_the_library_and_are_forgotten_by_any_of_their_labels():

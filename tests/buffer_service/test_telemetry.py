@@ -380,6 +380,31 @@ async def test_who_asks_while_a_scrape_is_made_gets_the_same_and_who_goes_spoils
     assert await telemetry.scrape() is not text
 
 
+def test_requests_answered_together_are_counted_as_each_alone():
+    latencies, waited = [0.05, SLO, 0.3, 0.01], [0.04, 0.1, 0.2, 0.0]
+    together, alone = Telemetry(), Telemetry()
+    together.model(plan()).answered_together(latencies, waited)
+    for latency, wait in zip(latencies, waited, strict=True):
+        alone.model(plan()).answered(200, latency, waited=wait)
+    counted = scrape(together)
+    assert counted == pytest.approx(scrape(alone))
+    assert counted["sluice_slo_violations_total", ("model", "m")] == 1
+
+
+def test_values_that_come_together_are_in_a_sample_as_if_each_came_alone(monkeypatch):
+    monkeypatch.setattr(telemetry_module, "SAMPLE", 8)
+    values = [float(i) for i in range(5000)]
+    monkeypatch.setattr(telemetry_module, "random", random.Random(29))
+    together = Sample()
+    for first in range(0, len(values), 50):
+        together.add_all(values[first : first + 50])
+    monkeypatch.setattr(telemetry_module, "random", random.Random(29))
+    alone = Sample()
+    for value in values:
+        alone.add(value)
+    assert together.values == alone.values
+
+
 def test_a_sample_has_every_value_of_a_period_with_the_same_chance(monkeypatch):
     monkeypatch.setattr(telemetry_module, "random", random.Random(1))
     few = Sample()
