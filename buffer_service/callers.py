@@ -62,12 +62,12 @@ class Waiting(Caller):
         if self.over:
             return
         self.answer, self.error, self.over = answer, error, True
-        then, self._then = self._then, []
-        for told in then:
+        for told in self._then:
             try:
                 told(self)
             except Exception:  # a defect; others are to be told all the same
                 _log.exception("request %s: not all was done that was to be done at its end", self.item.id)
+        self._then.clear()  # else it and who waits for it would hold each other
 
     @property
     def answered(self) -> asyncio.Future[Answer]:

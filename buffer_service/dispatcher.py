@@ -161,21 +161,21 @@ class Dispatcher:
         Overloaded, QueueFull
             At once; what it fails with later is StoreUnavailable, DeadlinePassed, Draining, or one of these.
         """
-        came = self._clock()
-        if (refusal := self._state.refuses(came, told.slack)) is not None:
+        came, state, callers = self._clock(), self._state, self._callers
+        if (refusal := state.refuses(came, told.slack)) is not None:
             self._telemetry.refused(refusal, told)
-            self._state.turned_away()
-            if self._state.due(came):
+            state.turned_away()
+            if state.due(came):
                 self._call_soon()
             raise refusal
-        item = Item(self._callers.new_id(), content_type, body, headers)
-        waiting = self._callers.add(self._state.name, item, came, told)
-        self._state.came(came, item, told)
-        if self._state.ending:
+        item = Item(callers.new_id(), content_type, body, headers)
+        waiting = callers.add(state.name, item, came, told)
+        state.came(came, item, told)
+        if state.ending:
             waiting.then(self._has_ended)
         waiting.then(self._waits_no_more)
         if self._next_turn is None:
-            if (asks_at := self._state.asks_at) <= came:
+            if (asks_at := state.asks_at) <= came:
                 self._call_soon()
             elif asks_at < self._rings_at:
                 self._arm(asks_at, came)
@@ -400,9 +400,11 @@ class Dispatcher:
     def _tell_together(self, answers: Sequence[Answer]) -> None:
         """One breath: what is counted of each is counted of all."""
         alike = self._alike = []
-        for answer in answers:
-            self._callers.answer(answer)
-        self._alike = None
+        try:
+            for answer in answers:
+                self._callers.answer(answer)
+        finally:
+            self._alike = None
         if alike:
             self._telemetry.answered_together(*zip(*alike, strict=True))
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Annotated
 
 import msgspec
@@ -194,11 +194,7 @@ def _head(data: bytes, what: str) -> tuple[memoryview, int]:
 
 def _bodies(data: bytes, at: int, sizes: list[int]) -> list[bytes]:
     _check_sizes(len(data) - at, sizes)
-    bodies = []
-    for size in sizes:
-        bodies.append(data[at : at + size])
-        at += size
-    return bodies
+    return [data[begin:end] for begin, end in pairwise(accumulate(sizes, initial=at))]
 
 
 def _check_sizes(there: int, sizes: list[int]) -> None:

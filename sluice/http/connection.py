@@ -22,6 +22,7 @@ request comes whole and alone, and then nothing is parsed.
 from __future__ import annotations
 
 import urllib.parse
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -83,10 +84,14 @@ class Head:
     """What a request says before its body: its ``path`` is decoded, its ``query`` is not, names of fields are in lower case.
 
     ``length`` is that of the body (bytes), 0 where it comes in chunks. ``seen`` is for what its reader makes of it, and is there
-    again where the same head comes again; nothing else of a head changes.
+    again where the same head comes again; nothing else of a head changes. ``start`` is the head as it came, and ``whole`` the bytes
+    of its request, where it is known again.
     """
 
-    __slots__ = ("chunked", "expects", "fields", "keep_alive", "length", "method", "path", "query", "seen")
+    __slots__ = (
+        *("__weakref__", "chunked", "expects", "fields", "keep_alive", "length", "method", "path", "query", "seen", "start"),
+        "whole",
+    )
 
     def __init__(self, method: str, path: str, fields: Fields, keep_alive: bool = True, query: str = "") -> None:
         self.method = method
@@ -98,6 +103,8 @@ class Head:
         self.chunked = False
         self.expects = False
         self.seen: Any = None
+        self.start = b""
+        self.whole = 0
         for name, value in fields:
             if name == b"content-length":
                 self.length = int(value)
@@ -133,7 +140,7 @@ class HttpConnection:
 
     __slots__ = (  # a dictionary of more than 30 attributes takes longer to look in, and more memory
         *("_asked_for_body", "_at", "_blocked", "_broken", "_chunked", "_complete", "_crowded", "_events", "_fields", "_fresh"),
-        *("_head", "_head_bytes", "_heard", "_held_bytes", "_kept", "_known", "_left", "_line", "_max_head", "_muted"),
+        *("_head", "_head_bytes", "_heard", "_held_bytes", "_kept", "_known", "_last", "_left", "_line", "_max_head", "_muted"),
         *("_other_bytes", "_parser", "_patience", "_refusal", "_rest_bytes", "_since", "_tail", "_trailers", "_url"),
         *("_waits", "alone", "stage"),
     )
@@ -154,7 +161,8 @@ class HttpConnection:
         self._since = now  # when the stage began
         self._heard = now  # when a piece of a body came last
         self._fresh = True  # who connects has something to say
-        self.alone = False  # what came last were requests with heads that are known, whole: nothing is held, and nothing waits
+        self.alone = False  # what came last was a request with a head that is known, whole: nothing is held, and nothing waits
+        self._last: weakref.ref[Head] | None = None  # that head: one that is known no more is kept by no idle connection
         self._kept = True  # after the answer that is due
         self._blocked = False
         self._waits = b""  # what was read and not parsed, from _at on
@@ -197,8 +205,21 @@ class HttpConnection:
 
     # -- what happens
 
+    def again(self, now: float, data: bytes) -> Head | None:
+        """Bytes have come: the head of their request, where that comes whole and alone as the last did; else do ``receive``."""
+        if not self.alone or self._blocked or self.stage is not IDLE or self._last is None or (head := self._last()) is None:
+            return None
+        if len(data) != head.whole or not data.startswith(head.start):
+            return None
+        self._head = head  # all else that _begin sets is as it was
+        self._since = self._heard = now
+        self.stage = TURN
+        return head
+
     def receive(self, now: float, data: bytes) -> list[Event]:
         """Bytes have come: what they are, up to the end of the first request that has no answer yet."""
+        if (head := self.again(now, data)) is not None:
+            return [head, data[len(head.start) :], END] if head.length else [head, END]
         if self._waits or self._blocked or self.stage is not IDLE:
             self.alone = False
             if self.stage is ENDED or (self.stage is TURN and not self._kept):
@@ -214,13 +235,9 @@ class HttpConnection:
                 self.alone = False
                 return self._receive_head(now, start, data)
             if len(data) - end == head.length:
-                if self.alone:  # since one such: what _begin sets is as it was
-                    self._head = head
-                    self._since = self._heard = now
-                else:
-                    self._begin(now, head)
-                    self._left = 0
-                    self.alone = True
+                self._begin(now, head)
+                self._left = 0
+                self.alone, self._last = True, weakref.ref(head)
                 self.stage = TURN
                 return [head, data[end:], END] if head.length else [head, END]
         self.alone = False
@@ -523,6 +540,7 @@ class HttpConnection:
         if all(name not in _UNUSUAL for name, _ in request.fields):
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
+            request.start, request.whole = head, len(head) + length
             self._known[head] = request
 
 

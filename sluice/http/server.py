@@ -21,7 +21,7 @@ import socket
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from itertools import islice
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from sluice.http.connection import (
     BODY,
@@ -225,21 +225,19 @@ class Connection(asyncio.Protocol):
         self._server.lost(self)
 
     def data_received(self, data: bytes) -> None:
-        http = self._http
-        events = http.receive(self._loop.time(), data)
-        if not http.alone:
-            self._tell(events)
+        now = self._loop.time()
+        head = self._http.again(now, data)
+        if head is None:
+            self._tell(self._http.receive(now, data))
             return
-        # A request whose head is known, whole and alone, as most are: nothing is left of what was read.
-        head: Any = events[0]
+        # As most are: nothing is left of what was read.
         self._is_head = head.method == "HEAD"
         self._awaited = True
         request = self._server.begin(head, self)
         if request is not None and self._awaited:
             self._request = request
-            if len(events) > 2:
-                body: Any = events[1]
-                request.piece(body)
+            if head.length:
+                request.piece(data[len(head.start) :])
             if self._awaited:  # else it is answered already
                 request.end()
         if self._held.size or self._paused:
@@ -284,7 +282,8 @@ class Connection(asyncio.Protocol):
                 self._end_with(event)
             elif self._request is not None:
                 self._request.end()
-        self._keep(self._http.held)
+        http = self._http
+        self._keep(0 if http.alone else http.held)
 
     def _keep(self, size: int) -> None:
         """So many bytes are held here from now on, for which there must be room."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from http import HTTPStatus
 from itertools import pairwise
 
@@ -277,6 +278,52 @@ def test_a_known_head_is_the_same_record_and_a_body_of_another_length_is_never_t
     assert http.receive(0.0, b"yz" + POST % 3) == [b"yz", END]
     answer(http)
     assert kinds(http.go_on(0.0)) == [Head] and http.stage is BODY
+
+
+def test_the_same_head_again_is_known_at_sight_where_a_request_may_begin_and_comes_whole():
+    http, sent = connection(), POST % 3 + b"abc"
+    assert http.again(0.0, sent) is None  # nothing is known
+    http.receive(0.0, sent)
+    answer(http)
+    assert http.again(1.0, sent) is None  # it was parsed
+    (head, *_) = http.receive(1.0, sent)
+    answer(http)
+    assert http.again(2.0, POST % 3 + b"xyz") is head
+    assert http.stage is TURN
+    assert http.again(2.0, sent) is None  # an answer is due
+    answer(http, 2.0)
+    for other in (POST % 4 + b"abcd", sent + b"x", sent[:-1], CHUNKED):
+        assert http.again(3.0, other) is None
+    http.block()
+    assert http.again(3.0, sent) is None
+    http.unblock(3.0)
+    assert http.overdue(3.0 + PATIENCE.keep_alive) is None
+    assert http.again(3.0, sent) is head
+    answer(http, 3.0)
+    http.receive(4.0, sent[:-1])  # half of one
+    assert http.again(4.0, sent) is None
+    assert http.receive(4.0, sent[-1:]) == [b"c", END]
+    answer(http, 4.0)
+    assert http.again(5.0, sent) is None  # the last did not come whole
+    http.receive(5.0, sent)
+    answer(http, 5.0)
+    http.leave()
+    assert http.again(6.0, sent) is None
+
+
+def test_an_idle_connection_does_not_keep_the_head_of_its_last_request_when_that_is_known_no_more():
+    known = {}
+    http, sent = connection(known), POST % 3 + b"abc"
+    for _ in range(2):
+        http.receive(0.0, sent)
+        answer(http)
+    (head,) = map(weakref.ref, known.values())
+    assert http.again(1.0, sent) is head()
+    answer(http, 1.0)
+    known.clear()
+    assert head() is None
+    assert http.again(2.0, sent) is None
+    assert kinds(http.receive(2.0, sent)) == [Head, bytes, type(END)]
 
 
 def test_of_many_small_chunks_so_many_are_parsed_at_a_time_and_the_others_afterwards():
