@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sluice.batching.errors import NotConverged
+from sluice.optimizer.smdp import ladder
 from sluice.optimizer.smdp.ladder import first_descents
 from tests.optimizer.smdp_problems import LAWS
 
@@ -33,6 +34,7 @@ def test_without_arrivals_the_queue_falls_by_the_batch() -> None:
 
 
 @pytest.mark.full
-def test_a_walk_that_does_not_fall_is_not_solved() -> None:
+def test_a_walk_that_does_not_fall_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "_MOST_POINTS", 2**12)  # what does not converge goes to the last circle
     with pytest.raises(NotConverged, match="first descents"):
         first_descents(np.array([0.0, 0.0, 0.0, 1.0]), 2, 3.0, 0.5)
