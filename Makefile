@@ -70,12 +70,13 @@ audit: .venv-release/installed
 # reads what else is there and would find what the other has half written, and then moved into it.
 MERGE = import os, shutil, sys; [shutil.copytree(half, "$(VENV)", copy_function=os.replace, dirs_exist_ok=True) for half in sys.argv[1:]]
 $(VENV)/local $(VENV)/dev: $(VENV)/%: requirements/%.txt pyproject.toml | $(BIN)/python $(PIP)
-	rm -rf $(VENV)/half-* && mkdir $(VENV)/half-0 $(VENV)/half-1
-	awk '/^[a-z]/ { n++ } { print > ("$(VENV)/half-" n % 2 ".txt") }' $<
-	printf '0\n1\n' | xargs -P 2 -I HALF $(call INSTALL,$(VENV)) --prefix $(VENV)/half-HALF --require-hashes -r $(VENV)/half-HALF.txt
-	$(BIN)/python -c '$(MERGE)' $(VENV)/half-0 $(VENV)/half-1
-	rm -rf $(VENV)/half-*
-	$(call INSTALL,$(VENV)) --no-build-isolation -e .
+	@echo "installing what $< locks into $(VENV)"
+	@rm -rf $(VENV)/half-* && mkdir $(VENV)/half-0 $(VENV)/half-1
+	@awk '/^[a-z]/ { n++ } { print > ("$(VENV)/half-" n % 2 ".txt") }' $<
+	@printf '0\n1\n' | xargs -P 2 -I HALF $(call INSTALL,$(VENV)) --prefix $(VENV)/half-HALF --require-hashes -r $(VENV)/half-HALF.txt
+	@$(BIN)/python -c '$(MERGE)' $(VENV)/half-0 $(VENV)/half-1
+	@rm -rf $(VENV)/half-*
+	@$(call INSTALL,$(VENV)) --no-build-isolation -e .
 	touch $@
 
 # What each of the tests' workers would make for itself: machine code, bytecode of the libraries, and of the tests what pytest makes.

@@ -190,7 +190,7 @@ class RunStatistics(LatencyStatistics):
 
 
 def cheapest_kept(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> str | None:
-    """The run of least cost that surely keeps all SLOs, by name; ``None`` where none does, or nothing is promised."""
+    """The run of least cost by the request, bytes moved included, that surely keeps all SLOs, by name; ``None`` where none does."""
     return _cheapest({name: run for name, run in runs.items() if (slos or run.promises) and run.surely_keeps(slos) is True})
 
 
@@ -200,7 +200,7 @@ def cheapest_perhaps_kept(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]
 
 
 def _cheapest(runs: Mapping[str, RunStatistics]) -> str | None:
-    return min(runs, key=lambda name: runs[name].cost.per_request, default=None)
+    return min(runs, key=lambda name: runs[name].cost.by_request, default=None)
 
 
 class Statistics:

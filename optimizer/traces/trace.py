@@ -402,7 +402,8 @@ def _of_column(
         known, reason = (kind, "as asked") if kind != "auto" else assumed_kind(found.name, values, source)
         reading, scale = f"{KIND_NAMES[known]} in {unit} ({reason})", SECONDS[unit]
         if known == "timestamps" and values[-1] * scale > LATEST:
-            raise InvalidInput("unit", unit, f"a smaller one of {', '.join(SECONDS)} for times such as {values[-1]:g}")
+            fits = next((unit for unit in SECONDS if values[-1] * SECONDS[unit] <= LATEST), "ns")
+            raise InvalidInput("unit", unit, f"a smaller one for times such as {values[-1]:g}: --unit {fits}")
     negative = np.flatnonzero(values < 0)
     if len(negative) and found.means != "timestamps":
         where, text = found.place(int(negative[0]))
@@ -414,7 +415,8 @@ def _of_column(
     if len(falling):
         where, text = found.place(int(falling[0]) + 1)
         otherwise = "; if these are gaps, say --kind interarrivals" if kind == "auto" and not found.means else ""
-        raise InvalidInput(where, text, f"a time not before the one above it ({found.place(int(falling[0]))[1]}){otherwise}")
+        above = found.place(int(falling[0]))[1]
+        raise InvalidInput(where, text, f"a time not before the one above it ({above}): sort the file by it{otherwise}")
     return Trace(np.asarray(gaps * scale, dtype=np.float64), source, reading)
 
 

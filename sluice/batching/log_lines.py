@@ -88,6 +88,9 @@ def log_to(stream: Stream, lines: LogLines) -> None:
     handler.addFilter(Repeated())
     logging.basicConfig(level=lines.level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
+    logging.getLogger("botocore").setLevel(
+        logging.NOTSET if lines.level == "debug" else logging.WARNING
+    )  # it tells where its keys are
     sys.excepthook, threading.excepthook = _die, _thread_dies
 
 

@@ -75,7 +75,10 @@ def command(slos: tuple[Slo, ...], out: str | None, as_json: bool, **options: An
     if report.live:
         output.stdout.print(live_table(report))
         output.stdout.print(live_conclusion(report))
-    output.stdout.print(f"The demo took {report.seconds:.0f} s.", style="dim")
+    output.stdout.print(f"The demo took {report.seconds:.0f} s. {NEXT}", style="dim")
+
+
+NEXT = "Next: docs/tutorial.md does the same command by command; `sluice new NAME` begins with a model of your own."
 
 
 def table(report: DemoReport) -> Table:
@@ -118,9 +121,21 @@ def conclusion(report: DemoReport) -> str:
     text = f"The recommended setting {kept} the promise, {promise}, and was billed {billed} no batching."
     rate, here = report.break_even_arrival_rate, report.arrivals.arrival_rate
     if rate is None:
-        return f"{text} A deployed buffer would earn its fixed cost at no rate: do not deploy one to save money."
+        return (
+            f"{text} A deployed buffer would earn its fixed cost at no rate{_why_never(report)}: do not deploy one to save money."
+        )
     verdict = "it pays" if here > rate else "do not deploy one for this alone"
     return f"{text} A deployed buffer earns its fixed cost from {rate:.0f} requests/s on; here {here:.3g}: {verdict}."
+
+
+def _why_never(report: DemoReport) -> str:
+    billed = {row.name: row.billed_cost for row in report.rows}
+    saved, moving = billed["no batching"] - billed["recommended"], report.moving_cost
+    if not 0 < saved < moving:
+        return ""
+    return (
+        f", as batching saves {1e6 * saved:.3f} USD per million requests and moving their bytes through it costs {1e6 * moving:.3f}"
+    )
 
 
 PHASES = ("before", "load × 3", "as before", "function slower")

@@ -18,8 +18,7 @@ from sluice.batching.documents import Plan, Slo, percentile_name
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.redis_plans import Reason
 from sluice.optimizer.billing import Billing
-
-HOURS_OF_A_MONTH = 730
+from sluice.optimizer.billing.prices import HOURS_PER_MONTH
 
 
 class Promise(NamedTuple):
@@ -112,7 +111,7 @@ def told_status(told: Mapping[str, Any]) -> ModelStatus:
         0,
         None,
         used.get("usd_per_million"),
-        hourly * HOURS_OF_A_MONTH if hourly is not None else None,
+        hourly * HOURS_PER_MONTH if hourly is not None else None,
     )
     return ModelStatus(
         told["name"],
@@ -173,7 +172,7 @@ def _spent(plan: Plan, batches: Sequence[MeasuredBatch], since: float, now: floa
         requests += batch.size
     if not requests:
         return Spent(since if batches else None, 0, untold, None, None, None)
-    month = usd / (now - since) * 3600 * HOURS_OF_A_MONTH if now > since else None
+    month = usd / (now - since) * 3600 * HOURS_PER_MONTH if now > since else None
     return Spent(since, requests, untold, usd, 1e6 * usd / requests, month)
 
 

@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from sluice.batching.documents import Plan, write
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput, StoreUnavailable
+from sluice.batching.urls import without_password
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli import output
 from sluice.cli.document_files import read_document
@@ -76,6 +77,8 @@ def show(model: str, redis_url: str, namespace: str, as_json: bool) -> None:
 def history(model: str, redis_url: str, namespace: str, as_json: bool) -> None:
     """What was put into force, newest first: when, by whom and why."""
     written = _with(redis_url, namespace, lambda board: board.history(model))
+    if model and not written:
+        _none(model)
     if as_json:
         output.print_json([{"at": each.at, "by": each.by, "why": each.why, "plan": each.plan} for each in written])
         return
@@ -122,6 +125,8 @@ def _with(redis_url: str, namespace: str, work: Callable[[RedisPlans], Awaitable
         board = RedisPlans(redis_url, namespace)
         try:
             return await work(board)
+        except StoreUnavailable as error:
+            raise StoreUnavailable(f"{error}; at {without_password(redis_url)} (--redis-url)") from None
         finally:
             await board.close()
 

@@ -47,7 +47,7 @@ async def lead(plans: RedisPlans, name: str, work: Callable[[], Awaitable[None]]
                 trouble = ""
             except SluiceError as error:
                 if str(error) != trouble:
-                    _log.warning("%s", error)
+                    _log.warning("%s (--redis-url, SLUICE_REDIS_URL); until it does, nothing is decided", error)
                 trouble = str(error)
             if working is not None and clock() >= until - lease / RENEWALS / 2:
                 _log.warning("%s leads no more", name)

@@ -74,7 +74,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the demo found; ``slo`` is the promise, ``scale`` how many times faster than the trace it ran."""
+    """What the demo found; ``slo`` is the promise, ``scale`` how many times faster than the trace it ran.
+
+    ``break_even_arrival_rate`` (requests/s) is that from which on a deployed buffer earns its fixed cost, ``moving_cost`` (USD per
+    request) what the bytes cost that go through it.
+    """
 
     network: str
     trace: str
@@ -85,6 +89,7 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Row]
     live: list[LiveRow]
     break_even_arrival_rate: float | None
+    moving_cost: float
     seconds: float
 
     @property
@@ -171,6 +176,7 @@ class Demo:
             rows=rows,
             live=live,
             break_even_arrival_rate=answer.break_even_arrival_rate,
+            moving_cost=answer.best.cost.moving,
             seconds=time.monotonic() - started,
         )
 
@@ -229,7 +235,7 @@ class Demo:
         alone = run(replay([i * PROBE_GAP for i in range(PROBES)], url, body=body))
         response = float(np.median(service_times(profile, memory_mb, 1).response[0]))
         front = max(0.0, float(np.median(alone.latency[PROBES // 4 :])) - response)
-        say(f"The buffer adds {front * 1e3:.1f} ms to an invocation.")
+        say(f"The buffer adds {front * 1e3:.1f} ms to an invocation." if front > 5e-5 else "The buffer adds too little to be seen.")
         return front
 
     def _live(self, profile: ServiceProfile, front: float, trace: Trace, say: Say, show: Show) -> list[LiveRow]:

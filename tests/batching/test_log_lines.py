@@ -23,6 +23,7 @@ def as_before() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(False)
+    logging.getLogger("botocore").setLevel(logging.NOTSET)
     sys.excepthook, threading.excepthook = hooks
 
 
@@ -63,6 +64,14 @@ def test_what_is_told_has_a_longest_length(form: str) -> None:
 
 def record(said: str, level: int = logging.WARNING, logger: str = "x") -> logging.LogRecord:
     return logging.LogRecord(logger, level, "", 0, said, (), None)
+
+
+@pytest.mark.parametrize(("level", "told"), [("info", ["is away"]), ("debug", ["found credentials", "is away"])])
+def test_the_library_of_aws_tells_its_own_doings_to_who_looks_for_a_defect(level: str, told: list[str]) -> None:
+    stream = written(LogLines("text", level))
+    logging.getLogger("botocore.credentials").info("found credentials")
+    logging.getLogger("botocore.endpoint").warning("is away")
+    assert [line.partition(": ")[2] for line in stream.getvalue().splitlines()] == told
 
 
 def test_a_warning_is_told_once_a_minute_with_how_often_it_came() -> None:

@@ -63,12 +63,13 @@ def test_there_is_no_going_back_from_the_first_plan(exit_of: Exit, tmp_path: Pat
 def test_a_model_without_a_plan_a_file_that_is_none_and_a_redis_that_is_away_are_named(
     exit_of: Exit, tmp_path: Path, where: list[str]
 ) -> None:
-    code, _, said = exit_of("plans", "show", "nobody", *where)
-    assert (code, "'nobody'" in said) == (2, True)
+    for command in ("show", "history"):
+        code, _, said = exit_of("plans", command, "nobody", *where)
+        assert (code, "'nobody'" in said) == (2, True)
     (tmp_path / "no.json").write_text("{}")
     assert exit_of("plans", "push", str(tmp_path / "no.json"), *where)[0] == 2
     code, _, said = exit_of("plans", "show", "--redis-url", "redis://127.0.0.1:1/0")
-    assert (code, "does not answer" in said) == (1, True)
+    assert (code, "does not answer" in said and "at redis://127.0.0.1:1/0 (--redis-url)" in said) == (1, True)
     code, _, said = exit_of("plans", "show", "--redis-url", "http://x")
     assert (code, "--redis-url" in said) == (2, True)
 

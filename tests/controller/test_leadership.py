@@ -134,6 +134,19 @@ async def test_figures_beyond_the_bound_are_left_out(tmp_path: Path) -> None:
     assert entry.keys() == {"at", "model", "words"}
 
 
+async def test_a_redis_that_is_away_is_said_once_with_how_to_name_another(caplog: pytest.LogCaptureFixture) -> None:
+    plans = RedisPlans("redis://127.0.0.1:1/0")
+    leading = asyncio.ensure_future(lead(plans, "a", asyncio.Event().wait, lease=0.05))
+    await asyncio.sleep(0.2)  # several tries
+    leading.cancel()
+    await asyncio.wait([leading])
+    await plans.close()
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "sluice.controller.leadership"]
+    assert said.startswith("Redis does not answer") and said.endswith(
+        "(--redis-url, SLUICE_REDIS_URL); until it does, nothing is decided"
+    )
+
+
 async def test_a_redis_that_is_away_keeps_nobody_from_deciding(tmp_path: Path) -> None:
     plans = RedisPlans("redis://127.0.0.1:1/0")
     await Journal(tmp_path / "journal.jsonl", plans).note("m", "words")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,9 +14,10 @@ from sluice.batching import policy as policies
 from sluice.batching.documents import Beside, LinearServiceTime, Plan, PolicyDocument, Route, ServiceProfile, Slo
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.baselines import NAMES, Situation, Workload, all_names, named, named_deployments, written
+from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import default_prices
 from sluice.optimizer.recommend import WorkerOffer
-from sluice.optimizer.simulation import Function, cheapest_kept, poisson, service_times, simulate_deployments
+from sluice.optimizer.simulation import Function, RunStatistics, cheapest_kept, poisson, service_times, simulate_deployments
 from sluice.optimizer.traces.trace import Trace
 
 PROFILE = ServiceProfile(function="f", service_time=LinearServiceTime(0.01, 0.002), max_batch_size=8)
@@ -135,3 +138,11 @@ def test_the_cheapest_that_keeps_the_slo_is_none_where_none_does() -> None:
 def test_a_number_of_workers_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidInput, match="servers: 0 is not allowed; allowed: an integer >= 1"):
         situation(SLO, workers=0)
+
+
+def test_the_cheapest_is_that_of_the_least_cost_that_is_shown_with_the_bytes_that_move() -> None:
+    def run(cost: BatchCost) -> RunStatistics:
+        return cast("RunStatistics", SimpleNamespace(cost=cost, promises=True, surely_keeps=lambda slos: True))
+
+    runs = {"no-batching": run(BatchCost(compute=6e-7)), "recommended": run(BatchCost(compute=1e-7, network=7e-7))}
+    assert cheapest_kept(runs, [SLO]) == "no-batching"

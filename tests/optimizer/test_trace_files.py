@@ -178,7 +178,10 @@ def test_a_folder_of_empty_access_logs_holds_no_arrivals(tmp_path: Path) -> None
         ([*np.cumsum(GAPS), np.nan], "(line|row) 20.: 'nan' is not allowed; allowed: a finite number"),
         ([-1.0, *np.cumsum(GAPS)], "(line|row) .: '-1.0' is not allowed; allowed: a time >= 0"),
         ([*np.cumsum(GAPS), 1.0], "(line|row) 20.: '1.0' is not allowed; allowed: a time not before the one above it"),
-        ([*(1.7e12 + 1000 * np.cumsum(GAPS)).round()], "unit: 's' is not allowed; allowed: a smaller one of s, ms, us, ns"),
+        (
+            [*(1.7e12 + 1000 * np.cumsum(GAPS)).round()],
+            "unit: 's' is not allowed; allowed: a smaller one for times such as .*: --unit ms",
+        ),
     ],
     ids=["one", "nan", "negative", "unsorted", "milliseconds"],
 )
