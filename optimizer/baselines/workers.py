@@ -61,7 +61,7 @@ def smdp(offer: WorkerOffer, workers: int, arrival_rate: float, slos: Sequence[S
     Raises
     ------
     InvalidInput
-        More arrivals than the workers serve in their largest batches; mean service times out of order by more than their error.
+        More arrivals than the workers serve in their largest batches; mean service times out of order by twice their error.
     """
     smoothed = smooth(offer.service)
     service = smoothed.service

@@ -3,7 +3,8 @@
 A larger batch is not quicker, and a server in larger batches serves no fewer: neither l(b) nor b / l(b) falls with b. Those of
 measured means may, by their errors. Then the nearest means in order are taken, in least squares weighted by the errors: of l(b)
 first, then of l(b) / b, which keeps the order that the first has made (pooling lowers the last of a pool and raises its first).
-Means in order stay as they are. A mean may be moved by its error at the most: what asks for more is no noise, and is refused.
+Means in order stay as they are. Where all are within their errors of a law in order, so is the nearest one in order, and a mean is
+moved by both errors at the most: what asks for more is no noise, and is refused.
 
 The error is the half-width of the 95 % confidence interval of the mean, relative to it: Student's, from the number of runs and the
 spread that the quantiles show; and at least ``PRECISION``, as a profile tells neither how the overhead spreads nor how the machine
@@ -80,7 +81,7 @@ def smoothed_profile(profile: ServiceProfile, memory_mb: int, batch_size: int | 
     Raises
     ------
     InvalidInput
-        As ``service_times_up_to``; a mean that is out of order by more than its error.
+        As ``service_times_up_to``; a mean that is out of order by more than twice its error.
     """
     largest = batch_size if batch_size is not None else max((point.batch_size for point in profile.points), default=None)
     service = service_times_up_to(profile, memory_mb, largest or profile.max_batch_size or 0)
@@ -98,19 +99,19 @@ def smooth(service: ServiceTimes, sizes: NDArray[np.intp] | None = None, error: 
     Raises
     ------
     InvalidInput
-        A mean that is out of order by more than its error.
+        A mean that is out of order by more than twice its error.
     """
     sizes = np.arange(1, service.max_batch_size + 1) if sizes is None else sizes
     error = np.full(len(sizes), PRECISION) if error is None else error
     measured = service.mean_response[sizes - 1]
     taken = _in_order(sizes, measured, error * measured)
     worst = int(np.argmax(np.abs(taken / measured - 1) / error))
-    if abs(taken[worst] / measured[worst] - 1) > error[worst]:
+    if abs(taken[worst] / measured[worst] - 1) > 2 * error[worst]:
         raise InvalidInput(
             f"mean of service time and overhead at batch size {sizes[worst]}",
             float(measured[worst]),
-            f"{taken[worst]:.4g} s within its error of {100 * error[worst]:.2g} %, in order with the other sizes: a larger batch "
-            "is not quicker and serves no fewer. Profile again (sluice profile --precision, --max-seconds), or leave out larger "
+            f"{taken[worst]:.4g} s within twice its error of {100 * error[worst]:.2g} %, in order with the other sizes: a larger "
+            "batch is not quicker and serves no fewer. Profile again (sluice profile --precision, --max-seconds), or leave out larger "
             "batches (--max-batch-size)",
         )
     if (np.abs(taken / measured - 1) <= _ROUNDING).all():
