@@ -111,8 +111,8 @@ def smooth(service: ServiceTimes, sizes: NDArray[np.intp] | None = None, error: 
             f"mean of service time and overhead at batch size {sizes[worst]}",
             float(measured[worst]),
             f"{taken[worst]:.4g} s within twice its error of {100 * error[worst]:.2g} %, in order with the other sizes: a larger "
-            "batch is not quicker and serves no fewer. Profile again (sluice profile --precision, --max-seconds), or leave out larger "
-            "batches (--max-batch-size)",
+            "batch is not quicker and serves no fewer. Profile again (sluice profile --precision, --max-seconds), or leave out "
+            "larger batches (--max-batch-size)",
         )
     if (np.abs(taken / measured - 1) <= _ROUNDING).all():
         return Smoothed(service, sizes, measured, measured, error)
