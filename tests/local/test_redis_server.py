@@ -104,3 +104,18 @@ def assert_ended(pidfd: int) -> None:
         assert readable, f"still running after {time.monotonic() - start:.0f} s"
     finally:
         os.close(pidfd)
+
+
+def test_as_a_program_it_serves_until_it_is_told_to_end_and_says_what_is_wrong() -> None:
+    program = [sys.executable, "-m", "sluice.local.redis_server", "--port"]
+    with subprocess.Popen([*program, "0"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        assert redis.Redis.from_url(url).ping()
+        port = url.removeprefix("redis://127.0.0.1:").removesuffix("/0")
+        taken = subprocess.run([*program, port], stderr=subprocess.PIPE, text=True, check=False)
+        assert (taken.returncode, "Address already in use" in taken.stderr) == (1, True)
+        server.terminate()
+        assert server.wait(10) == 0
+    with pytest.raises(redis.ConnectionError):
+        redis.Redis.from_url(url).ping()
