@@ -111,11 +111,9 @@ class ServiceTimes:
         """Seconds from dispatch to answer that a fraction ``q`` of the batches do not exceed, (max_batch_size,)."""
         return np.array([np.interp(q, self.quantile_levels, row) for row in self.response])
 
-    def draw(self, batch_size: int, rng: np.random.Generator) -> float:
-        """One random time from dispatch to answer of a batch of ``batch_size``, in seconds."""
-        row = self.seconds[batch_size - 1]
-        value = row[0] if self.deterministic else np.interp(rng.random(), self.quantile_levels, row)
-        return float(value + self.overhead[batch_size - 1])
+    def seconds_at(self, batch_size: int, level: float) -> float:
+        """Service time (s), without the overhead, that a fraction ``level`` of the batches of ``batch_size`` do not exceed."""
+        return float(np.interp(level, self.quantile_levels, self.seconds[batch_size - 1]))
 
 
 def service_times(profile: ServiceProfile, memory_mb: int, max_batch_size: int | None = None) -> ServiceTimes:

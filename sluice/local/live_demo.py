@@ -1,8 +1,8 @@
 """Live control beside a plan that nobody changes, and plans made anew by BATCH: a load that triples, a function that slows.
 
 Redis, the buffers, the controller and the requests are real. The function sleeps for as long as the profile says a batch takes
-(``sleeper.py``): three copies of it could not compute side by side on one machine. What is predicted is simulated with the same
-arrivals: the same plans at the same moments, and the same tuner.
+(``sleeper.py``), with the spread that it says: three copies of it could not compute side by side on one machine. What is predicted
+is simulated with the same arrivals: the same plans at the same moments, and the same tuner.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ MODEL = "live"
 STATIC, BATCH, CONTROL = "static", "BATCH again", "controlled"
 LATER = 2.0  # s from the plans being there to the first arrival
 LOOK = 1.0  # s between two looks of the controller
+GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are levels of which few already have the service times' law
 TRIES = 10  # to write a plan, on a machine so busy that Redis does not answer in time
 
 
@@ -137,9 +139,12 @@ class LiveDemo:
     async def _run(self, profile: ServiceProfile, front: float, seen: Array, times: Array, directory: Path) -> list[LiveRow]:
         kinds = {mb: service_times(profile, mb) for mb in profile.memory_sizes}
 
+        posted: Counter[str] = Counter()
+
         def takes(path: str, size: int) -> tuple[float, float]:
-            at, k = kinds[int(path.rpartition("/")[2])], size - 1
-            return float(at.mean_response[k] - at.overhead[k]), float(at.overhead[k])
+            posted[path] += 1
+            at = kinds[int(path.rpartition("/")[2])]
+            return at.seconds_at(size, posted[path] * GOLDEN % 1.0), float(at.overhead[size - 1])
 
         sleeper = Sleeper(MODEL, takes)
         async with AsyncExitStack() as stack:

@@ -1,7 +1,8 @@
 """A function over HTTP that sleeps: as elastic as a platform, and of whatever service time, on a machine of two cores.
 
 What the machine would take from real computations that run side by side it does not take from sleepers, which wake by the kernel's
-timer; what it tells of itself is what a function tells (``measured`` in ``lambda_fn/contract.py``).
+timer, somewhat early, and wait for the rest awake; what it tells of itself is what a function tells (``measured`` in
+``lambda_fn/contract.py``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from aiohttp import web
 
 from sluice.buffer_service.alarms import Alarms, LoopAlarms, open_alarms
 from sluice.lambda_fn.contract import Answer, Measured, decode_batch, encode_answers, encode_metadata
+
+AWAKE = 0.0002
+"""Seconds before its end from which a sleep is waited out awake: a loop that does other things is woken so much too late."""
 
 
 class Slept(NamedTuple):
@@ -61,12 +65,16 @@ class Sleeper:
         return web.Response(body=encode_answers(answers, Measured(service=ended - begun, billed=ended - begun)))
 
     async def _sleep(self, seconds: float) -> None:
-        woken = asyncio.Event()
-        alarm = self._alarms.after(seconds, woken.set)
-        try:
-            await woken.wait()
-        finally:
-            alarm.cancel()  # who asked may be gone
+        ends = time.perf_counter() + seconds
+        if seconds > AWAKE:
+            woken = asyncio.Event()
+            alarm = self._alarms.after(seconds - AWAKE, woken.set)
+            try:
+                await woken.wait()
+            finally:
+                alarm.cancel()  # who asked may be gone
+        while time.perf_counter() < ends:
+            pass
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
