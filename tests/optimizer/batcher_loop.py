@@ -51,7 +51,7 @@ def run_batcher(
         step = batcher.swap(now, table)
         wake_at = INF if step.wake_at is None else step.wake_at
         for members, place in zip(step.batches, step.tables, strict=True):
-            response = service.draw(len(members), rng)
+            response = service.seconds_at(len(members), rng.random()) + float(service.overhead[len(members) - 1])
             batches.append((now, response, list(members)))
             heapq.heappush(completions, (now + response, place))
             if by_table is not None:
