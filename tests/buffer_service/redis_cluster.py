@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from sluice.local.redis_server import RedisServer, _free_port
+from sluice.local.redis_server import RedisServer, RedisServerError, _free_port
 
 SLOTS = 16384
 
@@ -19,11 +19,8 @@ class Node:
     """One server of a cluster, and a connection to it."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self.bus = _free_port()
-        words = ("--cluster-enabled", "yes", "--cluster-port", str(self.bus), "--cluster-node-timeout", "500")
-        words += ("--enable-debug-command", "yes", "--cluster-require-full-coverage", "no")
-        words += ("--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0", "--shutdown-timeout", "0")
-        self.server = stack.enter_context(RedisServer(port=0, options=words))
+        self.server, self.bus = _started()
+        stack.callback(self.server.stop)
         self.client = stack.enter_context(redis.Redis.from_url(self.server.url))
         self.id = self.ask("CLUSTER MYID").decode()
 
@@ -100,6 +97,22 @@ def cluster() -> Iterator[Cluster]:
             masters[0].ask("CLUSTER", "MEET", *master.address, master.bus)
         _until(lambda: all(_whole(master) for master in masters))
         yield Cluster(masters, stack)
+
+
+def _started() -> tuple[RedisServer, int]:
+    """A server of a cluster and the port of its bus; other ports are chosen where somebody took one before it did."""
+    others = 3
+    while True:
+        bus = _free_port()
+        words = ("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "500")
+        words += ("--enable-debug-command", "yes", "--cluster-require-full-coverage", "no")
+        words += ("--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0", "--shutdown-timeout", "0")
+        try:
+            return RedisServer(port=0, options=words).start(), bus
+        except RedisServerError as error:
+            if not others or "in use" not in str(error):
+                raise
+            others -= 1
 
 
 def _whole(node: Node) -> bool:
