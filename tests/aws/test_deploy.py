@@ -230,6 +230,7 @@ def stack(loopback: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def test_sam_finds_the_template_valid(tools: None, tmp_path: Path) -> None:
+    """With ``--lint`` all that it does is to ask cfn-lint."""
     environment = {**clean_environment(), "__SAM_CLI_APP_DIR": str(tmp_path)}
     assert "is a valid SAM Template" in sam("validate", "--lint", environment=environment)
 
