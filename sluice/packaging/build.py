@@ -18,7 +18,7 @@ import sluice
 from sluice.batching.errors import Infeasible, InvalidInput
 
 from .libraries import PYTHON, WORKER, compile_libraries, for_variant, install
-from .project import Project
+from .project import Project, is_package
 
 SOURCES = Path(__file__).parent
 ZIP_LIMIT = 250 * 2**20
@@ -121,10 +121,9 @@ def megabytes(size: int) -> str:
 
 
 def _require_ours(folder: Path) -> None:
-    """Raise unless what is about to be replaced was written by an earlier call, whose function has ``sluice`` in it."""
-    there = [name for name in (*_OURS, *_REQUIREMENTS, "function") if (folder / name).exists()]
-    if there and not (folder / "function" / "sluice").is_dir():
-        raise InvalidInput("--out", str(folder), f"another folder: its {', '.join(there)} would be replaced, and are none of ours")
+    """Raise unless the folder is new, is empty, or was written by an earlier call."""
+    if folder.is_dir() and not is_package(folder) and any(folder.iterdir()):
+        raise InvalidInput("--out", str(folder), "a new folder, an empty one, or one of an earlier call; this has other files")
 
 
 def _clear(folder: Path) -> None:

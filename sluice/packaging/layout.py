@@ -44,7 +44,7 @@ def lay_out(name: str, parent: Path) -> list[Path]:
             target.write_text(text, encoding="utf-8")
             written.append(target)
     except FileExistsError:
-        raise InvalidInput("NAME", name, f"a name that {parent} has not yet") from None
+        raise InvalidInput("NAME", name, f"the name of no folder yet: {folder} is there") from None
     except OSError as error:
         raise InvalidInput("--dir", str(parent), f"a folder that can be written ({error.strerror})") from None
     return written

@@ -83,8 +83,8 @@ class Project:
     def files(self, without: Path) -> list[Path]:
         """What is shipped, relative to the project.
 
-        All but tests, settings, hidden files, virtual environments, ``without``, and plans, profiles and fits of arrivals, known by
-        what they say.
+        All but tests, settings, hidden files, virtual environments, what an earlier call packaged, ``without``, and plans, profiles
+        and fits of arrivals, known by what they say.
 
         Raises ``InvalidInput`` where something is neither a file nor a folder, or a link to a folder, which may have no end.
         """
@@ -182,6 +182,11 @@ def named_libraries(requirements: Iterable[str]) -> set[str]:
     return {re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name}
 
 
+def is_package(folder: Path) -> bool:
+    """Whether a call of ``package`` wrote it: its function has ``sluice`` in it."""
+    return (folder / "function" / "sluice").is_dir()
+
+
 def _walk(folder: Path, without: Path) -> Iterator[Path]:
     for entry in os.scandir(folder):
         path = Path(entry.path)
@@ -191,7 +196,7 @@ def _walk(folder: Path, without: Path) -> Iterator[Path]:
             yield path
         elif not entry.is_dir(follow_symlinks=False):
             raise InvalidInput("file", str(path), "a file, a folder, or a link to a file")
-        elif not (path / "pyvenv.cfg").exists():
+        elif not (path / "pyvenv.cfg").exists() and not is_package(path):
             yield from _walk(path, without)
 
 

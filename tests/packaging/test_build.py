@@ -300,9 +300,26 @@ def test_what_an_earlier_call_did_not_write_is_not_replaced(shout, tmp_path):
     (tmp_path / "function").mkdir()
     (tmp_path / "function" / "app.py").write_text("")
     (tmp_path / "template.yaml").write_text("Resources: {}")
-    with pytest.raises(InvalidInput, match="another folder: its template.yaml, function would be replaced, and are none of ours"):
+    with pytest.raises(InvalidInput, match="a new folder, an empty one, or one of an earlier call; this has other files"):
         package(read_project(shout), tmp_path)
     assert (tmp_path / "function" / "app.py").exists() and (tmp_path / "template.yaml").read_text() == "Resources: {}"
+
+
+def test_nothing_is_written_among_files_of_somebody_else(shout, tmp_path):
+    (tmp_path / "letter.txt").write_text("mine")
+    with pytest.raises(InvalidInput, match="--out: .* a new folder, an empty one, or one of an earlier call"):
+        package(read_project(shout), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_what_was_packaged_into_another_folder_is_not_shipped(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "build" / "function" / "sluice").mkdir(parents=True)
+    (tmp_path / "build" / "function" / "weights.bin").write_bytes(b"old")
+    (tmp_path / "built" / "function").mkdir(parents=True)
+    (tmp_path / "built" / "function" / "weights.bin").write_bytes(b"the model's own")
+    files = Project(tmp_path, "shout", "model.py:Shout").files(without=tmp_path / "elsewhere")
+    assert files == [Path("built/function/weights.bin"), Path("model.py")]
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(shout, tmp_path):

@@ -143,7 +143,7 @@ def test_a_longest_name_is_one_that_the_template_takes():
 def test_a_folder_that_exists_is_left_as_it_is(tmp_path):
     (tmp_path / "iris").mkdir()
     (tmp_path / "iris" / "model.py").write_text("mine")
-    with pytest.raises(InvalidInput, match="NAME: 'iris' is not allowed; allowed: a name that .* has not yet"):
+    with pytest.raises(InvalidInput, match="NAME: 'iris' is not allowed; allowed: the name of no folder yet: .* is there"):
         lay_out("iris", tmp_path)
     assert [path.name for path in (tmp_path / "iris").iterdir()] == ["model.py"]
 
