@@ -45,7 +45,7 @@ NOT_GIVEN = Ellipsis
 class InvalidInput(SluiceError, ValueError):
     """A field holds a value that is not allowed: names the field, the value and what is allowed.
 
-    Where the value is ``NOT_GIVEN`` the field was left out, and ``allowed`` is what is needed.
+    Where the value is ``NOT_GIVEN`` or ``None`` the field was left out, and ``allowed`` is what is needed.
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
@@ -55,7 +55,7 @@ class InvalidInput(SluiceError, ValueError):
         self.allowed = allowed
 
     def __str__(self) -> str:
-        if self.value is NOT_GIVEN:
+        if self.value is NOT_GIVEN or self.value is None:
             return f"{self.field}: none was given; needed: {self.allowed}"
         shown = repr(self.value)
         if len(shown) > 200:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.output import read_file
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.smdp import affine
@@ -32,5 +32,5 @@ def read_per_batch(text: str, largest: int | None, field: str) -> Array:
     except ValueError:
         raise InvalidInput(field, text, "two numbers, intercept and slope, or @FILE") from None
     if largest is None:
-        raise InvalidInput("batch_max", None, "the largest batch, as a line has no end")
+        raise InvalidInput("--max-batch-size", NOT_GIVEN, "the largest batch, as a line has no end")
     return affine(intercept, slope, largest)

@@ -17,7 +17,7 @@ from sluice.cli.arrival_options import read_arrivals, read_profile
 from sluice.cli.groups import group
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.smdp_classes import read_classes
-from sluice.cli.values import number
+from sluice.cli.values import integer, number
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.service import EmpiricalLaw, ServiceLaw, law_named, smoothed_profile
@@ -41,7 +41,7 @@ _SERVER = [
         "--service", metavar="L0,A", help="Mean service time L0 + A b of a batch of b, or @FILE: a JSON list, for 1, 2, ..."
     ),
     click.option("--profile", metavar="FILE", help="Measured service times instead, as `sluice profile --out` writes them."),
-    click.option("--memory", "memory_mb", type=int, metavar="MB", help="Memory size in the profile, where it has several."),
+    click.option("--memory", "memory_mb", type=integer, metavar="MB", help="Memory size in the profile, where it has several."),
     click.option(
         "--energy", metavar="Z0,B", default="0,0", help="Energy (or money) Z0 + B b of a batch of b, or @FILE: a JSON list."
     ),
@@ -49,12 +49,19 @@ _SERVER = [
         "--max-batch-size",
         "--batch-max",
         "batch_max",
-        type=int,
+        type=integer,
         metavar="B",
         help="Largest batch; needed unless a list or a profile says it.",
     ),
     click.option(
-        "--min-batch-size", "--batch-min", "batch_min", type=int, default=1, show_default=True, metavar="B", help="Smallest batch."
+        "--min-batch-size",
+        "--batch-min",
+        "batch_min",
+        type=integer,
+        default=1,
+        show_default=True,
+        metavar="B",
+        help="Smallest batch.",
     ),
     click.option("--w1", type=number, default=1.0, show_default=True, help="Weight of the mean latency, per unit of time."),
     click.option("--w2", type=number, help="Weight of the mean power, per W  [default: 1; with --slo it is what is sought]"),
@@ -79,7 +86,7 @@ _SOLVER = [
         show_default=True,
         help="How the best table is found; the other two methods cut the queue.",
     ),
-    click.option("--max-state", type=int, help="Where the other two methods cut the queue  [default: 8 of the largest batch]"),
+    click.option("--max-state", type=integer, help="Where the other two methods cut the queue  [default: 8 of the largest batch]"),
     click.option(
         "--overflow-cost",
         type=number,
@@ -148,7 +155,7 @@ class ServerOptions:
         if self.memory_mb is None and len(sizes) > 1:
             raise InvalidInput("memory", None, "one of the profile's: " + ", ".join(map(str, sizes)))
         if self.batch_max is None and measured.service_time is not None and measured.max_batch_size is None:
-            raise InvalidInput("batch_max", None, "a largest batch, as the profile names none")
+            raise InvalidInput("--max-batch-size", NOT_GIVEN, "a largest batch, as the profile names none")
         memory_mb = self.memory_mb or sizes[0]
         smoothed = smoothed_profile(measured, memory_mb, self.batch_max)
         if smoothed.note:

@@ -415,7 +415,7 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
     ("kind", "text", "message"),
     [
         (Plan, '{"model": 3, "function": "f", "policy": {}}', "plan.json: model: 3 .* expected `str`"),
-        (Plan, '{"model": "m", "function": "f"}', "policy: None .* a table, or else routes"),
+        (Plan, '{"model": "m", "function": "f"}', "policy: none .* a table, or else routes"),
         (Plan, '{"model": "m", "function": "f", "polcy": {}}', "json: polcy: {} .* no such field, but version, model, .*, digest$"),
         (Plan, '{"model": "a b", "function": "f", "policy": {"hold": [null, 0], "take": [0, 1]}}', "model: 'a b'"),
         (Plan, '{"model": "m", "function": "", "policy": {"hold": [null, 0], "take": [0, 1]}}', "function: ''"),
@@ -437,7 +437,7 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
         (Plan, routed('"name": "b", "share": 0.5').replace("0]", "-1]"), r"routes\[0\].policy: hold\[1\]: -1.0"),
         (Plan, routed('"name": "b", "share": 0.5', '"function": "g",'), "function: 'g' .* none beside routes"),
         (Plan, write(PLAN).replace(b'"mlp-512:live"', b'""').decode(), "function: ''"),
-        (Plan, sized(), r"routes\[0\].up_to: None .* a size >= 0"),
+        (Plan, sized(), r"routes\[0\].up_to: none .* a size >= 0"),
         (Plan, sized('"up_to": -1,'), r"routes\[0\].up_to: -1.0 .* a size >= 0"),
         (Plan, sized('"up_to": 8,', '"up_to": 9,'), r"routes\[1\].up_to: 9.0 .* none of the last route"),
         (

@@ -449,7 +449,7 @@ async def test_credentials_of_a_role_are_renewed_beside_the_loop(fake, monkeypat
 
 def test_without_a_region_the_variable_is_named(monkeypatch):
     monkeypatch.delenv("AWS_REGION")
-    with pytest.raises(InvalidInput, match=r"AWS_REGION: None is not allowed; allowed: the region of the functions"):
+    with pytest.raises(InvalidInput, match=r"AWS_REGION: none was given; needed: the region of the functions"):
         LambdaInvoker(PATIENCE)
 
 
@@ -830,7 +830,7 @@ async def test_a_worker_needs_no_aws_and_a_lambda_function_without_it_is_unavail
     async with scripted(status(200, b"{}")) as (url, _), closing(InvokerBySyntax(PATIENCE)) as invoker:
         assert await invoker.invoke(url, b"{}") == b"{}"
         message = await refusal(invoker, FunctionUnavailable)
-        assert message.startswith("'nap' cannot be invoked: AWS_REGION: None is not allowed")
+        assert message.startswith("'nap' cannot be invoked: AWS_REGION: none was given")
 
 
 async def test_closing_what_was_never_used_is_allowed():

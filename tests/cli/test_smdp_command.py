@@ -260,7 +260,7 @@ def test_options_that_a_profile_answers_are_refused_beside_it(profile: str, exit
 
 def test_a_line_needs_an_end(exit_of: Run) -> None:
     code, _, stderr = exit_of("smdp", "--service", "0.001,0.0005", "--rho", "0.5")
-    assert code == 2 and "batch_max: None is not allowed; allowed: the largest batch, as a line has no end" in stderr
+    assert code == 2 and "--max-batch-size: none was given; needed: the largest batch, as a line has no end" in stderr
 
 
 def test_a_profile_whose_means_are_out_of_order_by_noise_is_smoothed_and_a_note_says_so(tmp_path: Path, exit_of: Run) -> None:

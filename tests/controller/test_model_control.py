@@ -141,7 +141,7 @@ def test_fixed_servers_are_set_up_by_the_profile_that_is_theirs() -> None:
     setup = ModelSetups(profiles={"m": profile}, servers=3).tuner(plan()).setup
     assert setup.servers == 3 and [offer.function for offer in setup.offers] == ["http://w:8500"]
     assert setup.memory_of("http://w:8500") is None
-    with pytest.raises(InvalidInput, match="--profile: None is not allowed; allowed: that of m's workers, with --servers"):
+    with pytest.raises(InvalidInput, match="--profile: none was given; needed: that of m's workers, with --servers"):
         ModelSetups(servers=3).tuner(replace(plan(), memory_mb=1769, digest=""))
 
 

@@ -684,7 +684,7 @@ def test_arrivals_of_too_few_families_are_refused():
 def test_a_pair_that_serves_without_a_table_is_refused_by_its_place():
     controlled = fleet()
     policies = {pair: table for pair, table in controlled.policies.items() if pair != (1, 2)}
-    with pytest.raises(InvalidInput, match=r"policies\[1, 2\]: None is not allowed; allowed: one for each pair with a throughput"):
+    with pytest.raises(InvalidInput, match=r"policies\[1, 2\]: none was given; needed: one for each pair with a throughput"):
         replace(controlled, policies=policies)
 
 

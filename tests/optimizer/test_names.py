@@ -39,7 +39,7 @@ def test_every_policy_can_be_had_by_name() -> None:
 def test_what_goes_by_no_slo_needs_none() -> None:
     free = [name for name in all_names() if not NAMES[name.partition(":")[0]].needs_slo]
     assert list(named_deployments(free, situation())[0]) == free
-    with pytest.raises(InvalidInput, match="slo: None is not allowed; allowed: an SLO, by which policy aimd goes"):
+    with pytest.raises(InvalidInput, match="slo: none was given; needed: an SLO, by which policy aimd goes"):
         named("aimd", situation())
 
 
@@ -108,7 +108,7 @@ def test_functions_that_are_none_of_those_given_are_refused() -> None:
         replace(situation(), other_functions=[Function(PROFILE, 512)])
     unsaid = structs.replace(plan, beside=[Beside("h", elastic)], digest="")
     h = Function(ServiceProfile(function="h", service_time=LinearServiceTime(0.02, 0.004), max_batch_size=8), 1)
-    with pytest.raises(InvalidInput, match="memory size of h: None .* told by the plan"):
+    with pytest.raises(InvalidInput, match="memory size of h: none .* told by the plan"):
         written(unsaid, replace(situation(), other_functions=[h]))
 
 

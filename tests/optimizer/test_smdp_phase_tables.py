@@ -125,7 +125,7 @@ def test_the_answer_says_what_both_come_to() -> None:
     [
         ([policies.greedy(4, 1)], "tables: 1 is not allowed; allowed: 2, one for each phase of the arrivals"),
         ([policies.greedy(4, 1), policies.greedy(4, 2)], r"tables\[1\].servers: 2 is not allowed; allowed: 1, as tables\[0\]"),
-        ([policies.no_batching()] * 2, r"tables\[0\].servers: None is not allowed"),
+        ([policies.no_batching()] * 2, r"tables\[0\].servers: none was given"),
     ],
 )
 def test_tables_that_do_not_fit_the_phases_are_refused(tables: list[policies.Policy], message: str) -> None:

@@ -100,7 +100,7 @@ def of_bytes(data: bytes, name: str) -> Callable[[Path], Path]:
         (of_bytes(gzip.compress(b"PAR1 torn"), "t.gz"), {}, "allowed: a readable Parquet file "),
         (lambda f: parquet(f, {"a": GAPS, "b": GAPS}), {"column": "c"}, "column: 'c' .* one of the columns of .*: a, b"),
         (lambda f: parquet(f, {"a": ["x"] * 200}), {}, "type of column a: 'string' .* numbers, timestamps or durations"),
-        (lambda f: parquet(f, {"a": [0.1, None] * 100}), {}, "row 2: None is not allowed; allowed: a value in column a"),
+        (lambda f: parquet(f, {"a": [0.1, None] * 100}), {}, "row 2: none was given; needed: a value in column a"),
         (
             lambda f: parquet(f, {"gap": [0.1] * 150 + [float("nan")]}),
             {},
@@ -112,7 +112,7 @@ def of_bytes(data: bytes, name: str) -> Callable[[Path], Path]:
         (
             lambda f: parquet(f, {"a": pa.array(STAMPS_NS, pa.timestamp("ns"))}),
             {"kind": "interarrivals"},
-            "row 1: '2023-.* a number, as --kind interarrivals was asked for",
+            "row 1: '2023-.* a number, as it is read as interarrivals",
         ),
         (lambda f: npy(f, np.array([{}] * 200)), {}, "allowed: a readable NPY file without pickled objects"),
         (of_bytes(b"\x93NUMPY\x01\x00torn", "t.npy"), {}, "allowed: a readable NPY file"),
@@ -336,6 +336,6 @@ def test_counts_that_are_none_are_refused(tmp_path: Path, counts: list[Any], opt
 def test_of_several_columns_the_one_with_the_counts_must_be_named(tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
     path.write_text("minute,requests\n" + "\n".join(f"{i},5" for i in range(100)))
-    with pytest.raises(InvalidInput, match="column: None is not allowed; allowed: the name of the counts among minute, requests"):
+    with pytest.raises(InvalidInput, match="column: none was given; needed: the name of the counts among minute, requests"):
         read_trace(path, kind="counts")
     assert len(read_trace(path, "requests", bin_width=60)) == 500
