@@ -112,7 +112,7 @@ class Trace:
     def sped_up(self, factor: float) -> Trace:
         """The trace replayed ``factor`` times as fast."""
         if not 0 < factor < np.inf:
-            raise InvalidInput("factor", factor, "a number > 0")
+            raise InvalidInput("speed", factor, "a number > 0")
         return replace(self, interarrivals=self.interarrivals / factor)
 
     def between(self, start: float, end: float) -> Trace:
@@ -381,7 +381,7 @@ def _of_column(
         raise InvalidInput(where, text, "a finite number")
     if found.means and kind not in ("auto", found.means):
         where, text = found.place(0)
-        raise InvalidInput(where, text, f"a number, as --kind {kind} was asked for")
+        raise InvalidInput(where, text, f"a number, as it is read as {kind} (--kind, --bin)")
     if kind == "counts":
         if column is None and found.others:
             names = ", ".join(filter(None, (found.name, *found.others)))

@@ -13,13 +13,14 @@ MEANT_MS = 10.0
 _WRITTEN = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
 
 
-def seconds(text: str, meant_ms: float = inf) -> float:
+def seconds(text: str, meant_ms: float = inf, few_minutes: float = 0.0) -> float:
     """What a duration is in seconds.
 
     Raises
     ------
     ValueError
-        It is none, or a number of ``meant_ms`` or more without a unit, of which the message asks what it is.
+        It is none, or a number without a unit of ``meant_ms`` or more, or above 0 and below ``few_minutes``, of which the message
+        asks what it is.
     """
     match = _WRITTEN.fullmatch(text)
     if match is None or (match[2] and match[2] not in UNITS):
@@ -27,4 +28,6 @@ def seconds(text: str, meant_ms: float = inf) -> float:
     number = float(match[1])
     if not match[2] and meant_ms <= number < inf:
         raise ValueError(f"{match[1]}ms if milliseconds are meant, {match[1]}s if seconds are")
+    if not match[2] and 0 < number < few_minutes:
+        raise ValueError(f"{match[1]}min if minutes are meant, {match[1]}s if seconds are")
     return number * UNITS[match[2] or "s"]

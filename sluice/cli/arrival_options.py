@@ -17,7 +17,7 @@ from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import INF
 from sluice.cli.document_files import read_document
 from sluice.cli.groups import Command
-from sluice.cli.values import WAIT, number
+from sluice.cli.values import OVERHEAD, number
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 
 WAY = 0.005
@@ -59,7 +59,7 @@ def _seconds(context: click.Context, option: click.Parameter, told: float | None
 
 way_option = click.option(
     "--buffer-overhead",
-    type=WAIT,
+    type=OVERHEAD,
     callback=_seconds,
     help=f"What the way through buffer and network takes beyond an invocation  [default: the profile's, else {WAY:g}]",
 )
@@ -67,7 +67,7 @@ way_option = click.option(
 
 fleet_way_option = click.option(
     "--buffer-overhead",
-    type=WAIT,
+    type=OVERHEAD,
     callback=_seconds,
     default=0.0,
     show_default=True,

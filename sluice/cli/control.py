@@ -22,7 +22,7 @@ from sluice.cli.file_kinds import JOURNAL, written_option
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION, numbers_option
+from sluice.cli.values import DURATION, integer, numbers_option
 from sluice.controller.deciding import DecidingProcess
 from sluice.controller.declared_plans import DeclaredPlans
 from sluice.controller.journal import Journal, cost_in_words, read_journal
@@ -34,6 +34,7 @@ from sluice.optimizer.compiled import interpret
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.setup import TuningSettings
 
+LOAD_TIME = 5.0  # s
 FLEET_LOOK = 0.5  # s; a plan is written as often at most
 
 
@@ -58,14 +59,14 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 @numbers_option("--memory", "memory_sizes", metavar="MB", help="Consider only these memory sizes; may be repeated.")
 @click.option(
     "--servers",
-    type=int,
+    type=integer,
     metavar="K",
     help="The profiles are of workers, of which so many serve each model, and nothing else: the plan is their table.",
 )
-@click.option("--max-batch-size", type=int, default=LARGEST_BATCH, show_default=True, help="Requests in a batch, at most.")
+@click.option("--max-batch-size", type=integer, help=f"Requests in a batch, at most  [default: {LARGEST_BATCH}]")
 @price_options
 @click.option("--period", type=DURATION, help="Between decisions when nothing happens  [default: 300; of a fleet 10]")
-@click.option("--load-time", type=DURATION, default=5.0, show_default=True, help="What loading a variant takes.")
+@click.option("--load-time", type=DURATION, help=f"What loading a variant of a fleet takes  [default: {LOAD_TIME:g}]")
 @way_option
 @click.option("--lease", type=DURATION, default=LEASE, show_default=True, help="After which another controller leads.")
 @written_option("--journal", "journal_path", kinds=(JOURNAL,), help="Write what is decided here, a line of JSON each.")
@@ -81,10 +82,10 @@ def command(
     function: str,
     memory_sizes: tuple[int, ...],
     servers: int | None,
-    max_batch_size: int,
+    max_batch_size: int | None,
     billing: Billing,
     period: float | None,
-    load_time: float,
+    load_time: float | None,
     buffer_overhead: float | None,
     lease: float,
     journal_path: str | None,
@@ -97,7 +98,10 @@ def command(
     The buffers follow with SLUICE_PLANS=redis:. Of several controllers one leads; without any the last plans stay in force.
     """
     if explain is not None:
-        for entry in read_journal(Path(explain)):
+        entries = list(read_journal(Path(explain)))
+        if not entries and Path(explain).stat().st_size:
+            raise InvalidInput("--explain", explain, "a file that `sluice control --journal` wrote")
+        for entry in entries:
             model = f"{entry['model']}: " if entry["model"] else ""
             click.echo(f"{entry['at']}  {model}{entry['words']}")
             if cost := cost_in_words(entry):
@@ -105,7 +109,8 @@ def command(
         return
     require(lease >= 0.3, "--lease", lease, "seconds >= 0.3")
     require(servers is None or servers >= 1, "--servers", servers, "an integer >= 1")
-    require(1 <= max_batch_size <= LARGEST_BATCH, "--max-batch-size", max_batch_size, f"an integer from 1 to {LARGEST_BATCH}")
+    most = LARGEST_BATCH if max_batch_size is None else max_batch_size
+    require(1 <= most <= LARGEST_BATCH, "--max-batch-size", most, f"an integer from 1 to {LARGEST_BATCH}")
     if redis_url.startswith("memory://"):
         raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers")
     require_redis(redis_url, namespace)
@@ -121,22 +126,26 @@ def command(
         from sluice.optimizer.fleet import read_fleet, solve_fleet
 
         own = {"--profile": profile_paths, "--slo": [slo.name for slo in slos], "--function": function, "--memory": memory_sizes}
-        for option, value in (own | {"--servers": servers}).items():
+        for option, value in (own | {"--servers": servers, "--max-batch-size": max_batch_size}).items():
             require(not value, option, value, "none beside --fleet, whose file says it")
         fleet = read_fleet(fleet_path).behind(buffer_overhead or 0.0)
         of_fleet = ControlSettings(
-            look=FLEET_LOOK, period=10.0 if period is None else period, load_time=load_time, decision_time=None
+            look=FLEET_LOOK,
+            period=10.0 if period is None else period,
+            load_time=LOAD_TIME if load_time is None else load_time,
+            decision_time=None,
         )
 
         def work() -> Awaitable[None]:
             return FleetProcess(fleet, solve_fleet, of_fleet, plans, name, journal, *place).run()
 
     else:
+        require(load_time is None, "--load-time", load_time, "given with --fleet alone")
         interpret()  # what watches; what is decided is decided in another process
         gc.freeze()  # what was imported stays
         settings = TuningSettings() if period is None else TuningSettings(period=period)
         profiles = by_model((path, behind_buffer(read_profile(path), buffer_overhead)) for path in _files(profile_paths))
-        setups = ModelSetups(profiles, slos, function, memory_sizes, billing, max_batch_size, settings, servers)
+        setups = ModelSetups(profiles, slos, function, memory_sizes, billing, most, settings, servers)
 
         def work() -> Awaitable[None]:
             return ModelProcess(setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2).run()

@@ -14,7 +14,7 @@ from sluice.batching.errors import require
 from sluice.batching.policy import INF
 from sluice.cli.groups import Command
 from sluice.cli.output import read_file
-from sluice.cli.values import DURATION, WAIT, number
+from sluice.cli.values import DURATION, WAIT, integer, number
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 
@@ -42,7 +42,7 @@ def price_options(command: Command) -> Command:
     )
     @click.option(
         "--log-bytes",
-        type=int,
+        type=integer,
         metavar="N",
         help="Bytes that an invocation writes to its log, 750 at the log level INFO  [default: the price list's, 0: WARN]",
     )
@@ -103,10 +103,10 @@ def cost_options(command: Command) -> Command:
     @click.option("--snap-start", is_flag=True, help="A cold start restores a snapshot, which is kept and restored for a price.")
     @click.option(
         "--payload-bytes",
-        type=int,
+        type=integer,
         help="Size of one request: a batch must fit into one invocation, and moving it costs.  [default: the profile's]",
     )
-    @click.option("--answer-bytes", type=int, help="Size of the answer to one request.  [default: the profile's]")
+    @click.option("--answer-bytes", type=integer, help="Size of the answer to one request.  [default: the profile's]")
     @wraps(command)
     def with_cold_starts(
         *,

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput, require
 
 ARRIVALS = "an arrivals document (--arrivals)"
 PLAN = "a plan"
@@ -79,9 +79,21 @@ def written_option(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An option that names a file to write, of one of these kinds; another is refused when the command line is read."""
 
-    def replaceable(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
+    def written(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
         if path is not None and not context.resilient_parsing:
-            require_replaceable(path, option.opts[0], *kinds)
+            require_written(context, option, path, *kinds)
         return path
 
-    return click.option(*names, callback=replaceable, metavar=metavar, help=help)
+    return click.option(*names, callback=written, metavar=metavar, help=help)
+
+
+def require_written(context: click.Context, option: click.Parameter, path: str, *kinds: str) -> None:
+    """Refuse a path that may not be replaced, that another option of the command writes too, or whose name tells another kind."""
+    name = option.opts[0]
+    require_replaceable(path, name, *kinds)
+    if Path(path).exists() and not Path(path).is_file():  # a pipe or a device
+        return
+    if PAGE in kinds:
+        require(Path(path).suffix.lower() in (".html", ".htm"), name, path, "a file name that ends in .html")
+    first = context.meta.setdefault(__name__, {}).setdefault(Path(path).resolve(), name)
+    require(first == name, name, path, f"another file than {first} writes")

@@ -8,6 +8,7 @@ import msgspec
 
 from sluice.batching.documents import Plan, read
 from sluice.batching.errors import InvalidInput
+from sluice.cli.file_kinds import PLAN, POLICY, kind_of
 from sluice.cli.output import read_file
 from sluice.optimizer.smdp import PhaseTables, read_phase_tables
 
@@ -32,6 +33,9 @@ def read_policy(path: str) -> Plan | PhaseTables:
         raise InvalidInput("policy", path, f"a JSON document, policy or plan ({error})") from None
     if isinstance(content, dict) and "tables" in content:
         return read_phase_tables(data, path)
+    found = kind_of(data)
+    if found not in (None, PLAN, POLICY):
+        raise InvalidInput("--policy", path, f"a policy, a plan, or tables by phase; this is {found}")
     if isinstance(content, dict) and "hold" in content:  # a policy alone
         data = msgspec.json.encode({"model": "policy", "function": "policy", "policy": content})
     return read(Plan, data, path)

@@ -15,8 +15,8 @@ from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.cost_table import cost_table
 from sluice.cli.size_options import mix_options
-from sluice.cli.slo_options import check_percentile
-from sluice.cli.values import DURATION, WAIT, number
+from sluice.cli.slo_options import check_percentile, percent
+from sluice.cli.values import PERIOD, WAIT, integer
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing, ColdStarts
 from sluice.optimizer.billing.cold_starts import MOST_PROVISIONED
@@ -34,24 +34,24 @@ from sluice.optimizer.simulation import Environments
 @arrival_options
 @profile_option
 @mix_options
-@click.option("--memory", "memory_mb", type=int, required=True, metavar="MB", help="Memory size.")
-@click.option("-b", "--batch-size", type=int, required=True, help="Largest batch; 1 is no batching.")
+@click.option("--memory", "memory_mb", type=integer, required=True, metavar="MB", help="Memory size.")
+@click.option("-b", "--batch-size", type=integer, required=True, help="Largest batch; 1 is no batching.")
 @click.option("-t", "--timeout", type=WAIT, required=True, help="Longest wait for a batch to fill.")
 @click.option(
     "--provisioned",
-    type=int,
+    type=integer,
     metavar="N",
     help="So many environments are provisioned, as a plan says under warm; who finds all of them busy goes to one on demand.",
 )
 @click.option(
     "--pinged-every",
-    type=DURATION,
+    type=PERIOD,
     help="A ping keeps one environment, as a plan says under warm; who finds it busy goes to another.",
 )
 @click.option(
     "--percentile",
     "percentiles",
-    type=number,
+    type=percent,
     multiple=True,
     help="Percentile of the latency to show; may be repeated  [default: 50, 90, 95, 99]",
 )

@@ -19,7 +19,7 @@ from sluice.cli import output
 from sluice.cli.cost_options import architecture_option
 from sluice.cli.file_kinds import PROFILE, require_replaceable, written_option
 from sluice.cli.sized_files import read_sized_files
-from sluice.cli.values import DURATION, numbers_option
+from sluice.cli.values import DURATION, integer, number, numbers_option
 from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
@@ -55,12 +55,18 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32)
     help="Where a buffer takes the model's requests, http://HOST:PORT/models/NAME: the way through it is measured as well, while"
     " nobody else asks it.",
 )
-@click.option("--precision", default=0.03, show_default=True, help="Half-width of each mean's 95 % confidence interval, relative.")
-@click.option("--min-runs", default=20, show_default=True, help="Runs of a point at the least.")
-@click.option("--max-runs", default=200, show_default=True, help="Runs of a point at the most.")
+@click.option(
+    "--precision",
+    type=number,
+    default=0.03,
+    show_default=True,
+    help="Half-width of each mean's 95 % confidence interval, relative.",
+)
+@click.option("--min-runs", type=integer, default=20, show_default=True, help="Runs of a point at the least.")
+@click.option("--max-runs", type=integer, default=200, show_default=True, help="Runs of a point at the most.")
 @click.option("--max-seconds", type=DURATION, default=120.0, show_default=True, help="Time for the whole sweep.")
 @architecture_option
-@click.option("--seed", default=0, show_default=True, help="Seed of the order of the runs.")
+@click.option("--seed", type=integer, default=0, show_default=True, help="Seed of the order of the runs.")
 @written_option("--out", kinds=(PROFILE,), help="File for the profile  [default: profile.json, unless --json]")
 @click.option("--yes", is_flag=True, help="Do not ask before the sweep.")
 @output.json_option

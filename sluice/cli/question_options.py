@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import wraps
+from math import inf
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ from sluice.cli.cost_options import cost_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import WAIT, number, numbers_option
+from sluice.cli.values import WAIT, integer, number, numbers_option
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.billing import Billing
@@ -28,6 +29,9 @@ from sluice.optimizer.recommend.sharing import ONE_SIZE
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.service import SizeMix
 from sluice.optimizer.simulation.deployment import LAMBDA
+
+DEAR = 0.01
+"""USD per request from which on USD per million were probably meant; the largest function costs as much in a minute."""
 
 
 def question_options(command: Command) -> Command:
@@ -153,6 +157,8 @@ def goal_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         asked = None if loads is None else _loads(loads)
+        if max_cost is not None and DEAR <= max_cost < inf:
+            raise InvalidInput("--max-cost", max_cost, f"USD per request: {max_cost / 1e6:g} if USD per million are meant")
         goal = Goal(objective, max_cost, headroom, premium, asked, confidence)
         return command(goal=goal, every_load=loads is None, **others)
 
@@ -173,7 +179,7 @@ def limit_options(command: Command) -> Command:
     """What is considered; the command gets ``limits: Limits``."""
 
     @numbers_option("--memory", "memory_sizes", metavar="MB", help="Consider only these memory sizes; may be repeated.")
-    @click.option("--max-batch-size", type=int, default=MAX_BATCH_SIZE, show_default=True, help="Largest batch considered.")
+    @click.option("--max-batch-size", type=integer, default=MAX_BATCH_SIZE, show_default=True, help="Largest batch considered.")
     @click.option(
         "--max-timeout",
         type=WAIT,

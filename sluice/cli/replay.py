@@ -17,7 +17,7 @@ from sluice.cli.file_kinds import REPLAYED, written_option
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
-from sluice.cli.values import DURATION
+from sluice.cli.values import DURATION, integer, number
 from sluice.local.replay import Body, Replay, ReplayProgress, ReplaySummary, await_listener, intended_times, replay, run
 from sluice.local.sized_body import bodies_of_sizes
 
@@ -41,8 +41,10 @@ DRAW_EVERY = 1.0  # s
 )
 @click.option("--size-header", default=SIZE_HEADER, show_default=True, help="Header that tells the size of a request.")
 @click.option("--content-type", default="application/json", show_default=True, help="Content type of the body.")
-@click.option("--speed", "--scale", "scale", default=1.0, show_default=True, help="How many times faster than the trace.")
-@click.option("--limit", type=int, help="At most so many requests.")
+@click.option(
+    "--speed", "--scale", "scale", type=number, default=1.0, show_default=True, help="How many times faster than the trace."
+)
+@click.option("--limit", type=integer, help="At most so many requests.")
 @click.option("--seconds", type=DURATION, help="Only the first so many seconds of the replay.")
 @click.option("--timeout", type=DURATION, default=30.0, show_default=True, help="After which a request counts as not answered.")
 @click.option("--wait", type=DURATION, default=10.0, show_default=True, help="At most to wait until somebody listens at the URL.")

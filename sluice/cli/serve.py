@@ -16,6 +16,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.settings import PREFIX, Settings
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import require_redis
+from sluice.cli.values import integer
 
 DEFAULT = Settings()
 
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 @click.option("--redis-url", help=f"redis://, rediss://, unix:// or memory:// (this process alone)  [default: {DEFAULT.redis_url}]")
 @click.option("--plans", help=f"file:PATH (a plan, or a folder of them), ssm:/path/, or redis:  [default: {DEFAULT.plans}]")
 @click.option("--host", help=f"Address to listen on  [default: {DEFAULT.host}]")
-@click.option("--port", type=int, help=f"Port to listen on; 0 chooses one  [default: {DEFAULT.port}]")
+@click.option("--port", type=integer, help=f"Port to listen on; 0 chooses one  [default: {DEFAULT.port}]")
 @log_options(DEFAULT.log_level)
 def command(**options: Any) -> None:
     """Serve models through the batching buffer.
@@ -70,6 +71,10 @@ def _require_port(host: str, port: int, option: str, zero: str) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise InvalidInput(
+                    f"--host ({PREFIX}HOST)", host, "an address of this machine, or 0.0.0.0 for all it has"
+                ) from None
             if error.errno in (errno.EADDRINUSE, errno.EACCES):  # of any other the server itself says what to do
                 allowed = f"a free port of {host} ({os.strerror(error.errno)}); 0 {zero}"
                 raise InvalidInput(option, port, allowed) from None

@@ -13,10 +13,11 @@ from rich.table import Column, Table
 from sluice.batching.documents import Slo, percentile_name
 from sluice.batching.errors import require
 from sluice.cli import output, simulate_control
-from sluice.cli.file_kinds import FIGURE, require_replaceable
+from sluice.cli.file_kinds import FIGURE, require_written
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.policy_files import is_file, read_policy
 from sluice.cli.situation_options import situation_options
+from sluice.cli.values import integer
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines import USAGE, Situation, named_deployments
 from sluice.optimizer.recommend.words import promised
@@ -43,7 +44,7 @@ MOST_BINS = 100_000
 def figure_path(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
     """A path of a figure that can be written, before anything is planned for it."""
     if path is not None and not context.resilient_parsing:
-        require_replaceable(path, option.opts[0], FIGURE)
+        require_written(context, option, path, FIGURE)
         from sluice.optimizer.report.trace_plot import require_figure_path
 
         require_figure_path(path)
@@ -70,7 +71,7 @@ def figure_path(context: click.Context, option: click.Parameter, path: str | Non
 )
 @click.option("--energy", metavar="Z0,B", help="Energy of a batch of b: Z0 + B b, J, or @FILE: a JSON list.")
 @click.option(
-    "--bins", type=int, metavar="N", help=f"Also how it went over time, in so many bins  [default: none; {BINS} for --plot]"
+    "--bins", type=integer, metavar="N", help=f"Also how it went over time, in so many bins  [default: none; {BINS} for --plot]"
 )
 @click.option("--plot", metavar="FILE", callback=figure_path, is_eager=True, help="Draw how it went over time: .svg, .png or .pdf.")
 @output.json_option

@@ -18,7 +18,7 @@ from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION, WAIT, number
+from sluice.cli.values import DURATION, WAIT, integer, number
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
@@ -51,7 +51,7 @@ def situation_options(command: Command) -> Command:
     )
     @click.option(
         "--servers",
-        type=int,
+        type=integer,
         metavar="K",
         help="Number of these workers; of policy control all there is, where their profile is --profile too"
         "  [default: the fewest that keep the SLOs in the past]",
@@ -105,9 +105,13 @@ def workload_options(command: Command) -> Command:
     )
     @click.option("--class-column", metavar="NAME", help="Column of the trace with the classes of the requests.")
     @click.option(
-        "--requests", "n_requests", type=int, metavar="N", help=f"Requests to run where a model is given  [default: {N_REQUESTS}]"
+        "--requests",
+        "n_requests",
+        type=integer,
+        metavar="N",
+        help=f"Requests to run where a model is given  [default: {N_REQUESTS}]",
     )
-    @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same answer.")
+    @click.option("--seed", type=integer, default=0, show_default=True, help="The same seed gives the same answer.")
     @wraps(command)
     def with_workload(
         *,
@@ -162,9 +166,9 @@ def function_options(command: Command) -> Command:
 
     @profiles_option
     @click.option(
-        "--memory", "memory_mb", type=int, metavar="MB", help="Memory size of the function  [default: what the SLOs choose]"
+        "--memory", "memory_mb", type=integer, metavar="MB", help="Memory size of the function  [default: what the SLOs choose]"
     )
-    @click.option("--max-batch-size", type=int, default=LARGEST_BATCH, show_default=True, help="Largest batch considered.")
+    @click.option("--max-batch-size", type=integer, default=LARGEST_BATCH, show_default=True, help="Largest batch considered.")
     @platform_options
     @price_options
     @wraps(command)
@@ -208,7 +212,7 @@ def platform_options(command: Command) -> Command:
         "--keep-alive", type=DURATION, default=LAMBDA.keep_alive, show_default=True, help="That an idle environment is kept (s)."
     )
     @click.option("--init", "init_duration", type=WAIT, help="That a cold start takes  [default: the profile's INIT]")
-    @click.option("--concurrency", type=int, help="Invocations at once at most  [default: any number]")
+    @click.option("--concurrency", type=integer, help="Invocations at once at most  [default: any number]")
     @click.option(
         "--scaling-rate",
         type=number,
@@ -216,7 +220,7 @@ def platform_options(command: Command) -> Command:
         show_default=True,
         help="New environments per second, in the long run.",
     )
-    @click.option("--burst", type=int, default=LAMBDA.burst, show_default=True, help="New environments at once.")
+    @click.option("--burst", type=integer, default=LAMBDA.burst, show_default=True, help="New environments at once.")
     @wraps(command)
     def with_platform(
         *,

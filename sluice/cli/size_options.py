@@ -11,6 +11,7 @@ import click
 from sluice.batching.documents import SIZE_HEADER, SIZE_SOURCES, RequestSize
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.groups import Command
+from sluice.cli.values import integer
 from sluice.optimizer.recommend import Question
 from sluice.optimizer.recommend.sharing import ONE_SIZE
 from sluice.optimizer.recommend.size_classes import MOST_CLASSES
@@ -52,7 +53,7 @@ def class_options(command: Command) -> Command:
     @click.option(
         "--size-classes",
         "most_classes",
-        type=int,
+        type=integer,
         metavar="K",
         help=f"Most queues, where requests have sizes.  [default: {MOST_CLASSES}]",
     )

@@ -39,7 +39,7 @@ def slo_options(*, required: bool = True, default: Slo | None = None) -> Callabl
             + none_given,
         )
         @click.option(
-            "--percentile", type=_percent, help=f"Percent of requests that must keep --slo DURATION  [default: {PERCENTILE:g}]"
+            "--percentile", type=percent, help=f"Percent of requests that must keep --slo DURATION  [default: {PERCENTILE:g}]"
         )
         @wraps(command)
         def with_slos(*, slo_texts: tuple[str, ...], percentile: float | None, **others: Any) -> Any:
@@ -106,7 +106,7 @@ def _allowed_for(text: str) -> str:
     return f"{_ALLOWED}; did you mean p{meant[1]}={meant[2]}?" if meant else _ALLOWED
 
 
-def _percent(text: str) -> float:  # of this name, as it is the one in the help
+def percent(text: str) -> float:  # of this name, as it is the one in the help
     try:
         return float(text)
     except ValueError:

@@ -17,7 +17,7 @@ from sluice.cli.server_options import ServerOptions, server_options, solver_opti
 from sluice.cli.slo_options import slo_options
 from sluice.cli.smdp_answer import in_tables, in_words
 from sluice.cli.smdp_classes import classes_in_tables, classes_in_words
-from sluice.cli.values import DURATION
+from sluice.cli.values import DURATION, integer
 from sluice.optimizer.smdp import (
     METHODS,
     answer_classes,
@@ -61,7 +61,7 @@ LARGE = 256  # batches from which on it is told what it takes
     show_default=True,
     help="Seconds after which no further step is begun: the best table so far is told, with what none can cost less than.",
 )
-@click.option("--servers", type=int, default=1, show_default=True, metavar="K", help="Identical workers behind one queue.")
+@click.option("--servers", type=integer, default=1, show_default=True, metavar="K", help="Identical workers behind one queue.")
 @written_option(
     "--out",
     kinds=(POLICY, PLAN),

@@ -2,6 +2,7 @@
 
     200ms, 0.2s, 5min, 1h    a duration; a number without a unit is of seconds
     0.5                      a number
+    4                        a whole number
     512,1024                 several numbers in one, or the option several times
 
 What is read here has no default and no range of its own: what a duration is of decides these.
@@ -18,14 +19,14 @@ import click
 from sluice.batching.durations import MEANT_MS, seconds
 
 
-def _duration(meant_ms: float = inf) -> Callable[[Any], float]:
+def _duration(meant_ms: float = inf, few_minutes: float = 0) -> Callable[[Any], float]:
     """A type of click's: seconds, as ``seconds`` reads them."""
 
     def duration(value: Any) -> float:  # of this name, as it is the one in the help
         if isinstance(value, int | float):  # a default
             return float(value)
         try:
-            return seconds(value, meant_ms)
+            return seconds(value, meant_ms, few_minutes)
         except ValueError as error:
             raise click.BadParameter(f"{value!r} is not allowed; allowed: {error}") from None
 
@@ -35,6 +36,12 @@ def _duration(meant_ms: float = inf) -> Callable[[Any], float]:
 DURATION = _duration()
 WAIT = _duration(MEANT_MS)
 """Of what lasts for less than seconds, so that a large number without a unit is a question."""
+OVERHEAD = _duration(1.0)
+"""Of what takes milliseconds."""
+
+
+PERIOD = _duration(few_minutes=60)
+"""Of what is set in minutes elsewhere, so that a small number without a unit is a question."""
 
 
 def number(value: Any) -> float:  # of this name, as it is the one in the help
@@ -43,6 +50,14 @@ def number(value: Any) -> float:  # of this name, as it is the one in the help
         return float(value)
     except ValueError:
         raise click.BadParameter(f"{value!r} is not allowed; allowed: a number alone, as in 0.5") from None
+
+
+def integer(value: Any) -> int:  # of this name, as it is the one in the help
+    """A type of click's."""
+    try:
+        return int(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not allowed; allowed: a whole number alone") from None
 
 
 def _numbers(value: str) -> tuple[int, ...]:

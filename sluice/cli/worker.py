@@ -12,7 +12,7 @@ from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.log_lines import last_words
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import namespace_option, require_redis
-from sluice.cli.values import DURATION, WAIT
+from sluice.cli.values import DURATION, WAIT, integer
 from sluice.controller.registration import registered_at
 from sluice.lambda_fn.worker.link import LoadFailed
 from sluice.lambda_fn.worker.program import PREFIX, Beside, Named, WorkerSettings, start
@@ -22,13 +22,13 @@ DEFAULT = WorkerSettings()
 
 @click.command()
 @click.argument("models", nargs=-1, metavar="[NAME=]SPEC...")
-@click.option("--port", type=int, default=8500, show_default=True, help="Port to listen on; 0 chooses one.")
+@click.option("--port", type=integer, default=8500, show_default=True, help="Port to listen on; 0 chooses one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--executions", type=int, help=f"Batches of a model computed at once  [default: {DEFAULT.executions}]")
-@click.option("--threads", type=int, help="Threads of one execution  [default: the CPUs, shared among the executions]")
-@click.option("--batch-size", type=int, help=f"Single requests computed together, at most  [default: {DEFAULT.batch_size}]")
+@click.option("--executions", type=integer, help=f"Batches of a model computed at once  [default: {DEFAULT.executions}]")
+@click.option("--threads", type=integer, help="Threads of one execution  [default: the CPUs, shared among the executions]")
+@click.option("--batch-size", type=integer, help=f"Single requests computed together, at most  [default: {DEFAULT.batch_size}]")
 @click.option("--wait", type=WAIT, help=f"That a single request waits for others  [default: {DEFAULT.wait:g}]")
-@click.option("--queue", type=int, help=f"Requests of a model that may wait  [default: {DEFAULT.queue}]")
+@click.option("--queue", type=integer, help=f"Requests of a model that may wait  [default: {DEFAULT.queue}]")
 @click.option("--timeout", type=DURATION, help=f"That a caller waits for a batch  [default: {DEFAULT.timeout:g}]")
 @click.option(
     "--drain-timeout",

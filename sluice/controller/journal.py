@@ -92,8 +92,8 @@ def read_journal(path: Path) -> Iterator[Entry]:
     InvalidInput
         No such file.
     """
-    if not path.exists():
-        raise InvalidInput("journal", str(path), "a file that `sluice control --journal` wrote")
+    if not path.is_file():
+        raise InvalidInput("--explain", str(path), "a file that `sluice control --journal` wrote")
     for each in (Path(f"{path}.1"), path):
         if each.exists():
             with each.open("rb") as file:

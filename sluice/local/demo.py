@@ -140,6 +140,7 @@ class Demo:
 
     def _run(self, say: Say, show: Show) -> DemoReport:
         started = time.monotonic()
+        trace = read_trace(self.trace).sped_up(self.scale)  # first, as it may be refused
         # boto3 reads these from the environment; whatever stands there must not reach a real account.
         os.environ.update(AWS_ENVIRONMENT)
         with (
@@ -153,7 +154,6 @@ class Demo:
             profile, body = self._profile(runtime, say, show)
             alone, front = profile, self._front(profile, buffer, body, say)
             profile = profile.behind(front)
-            trace = read_trace(self.trace).sped_up(self.scale)
             fitted = self._fit(trace, say, show)
             arrivals = arrival_document(fitted)
             warm = Billing(cold_start_probability=0.0)  # as the replays are

@@ -208,7 +208,7 @@ def intended_times(
 
     Raises ``InvalidInput`` where the times are not ascending numbers, or a parameter is not positive.
     """
-    require(0 < scale < float("inf"), "scale", scale, "a number > 0")
+    require(0 < scale < float("inf"), "speed", scale, "a number > 0")
     require(limit is None or limit >= 1, "limit", limit, "an integer >= 1")
     require(seconds is None or seconds > 0, "seconds", seconds, "a number > 0")
     trace = np.asarray(times, dtype=np.float64)

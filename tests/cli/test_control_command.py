@@ -25,6 +25,12 @@ def test_explain_reads_a_journal_as_sentences_and_leaves_out_what_is_none(tmp_pa
     assert (code, "sluice control --journal" in said) == (2, True)
 
 
+def test_an_empty_journal_has_nothing_to_explain(tmp_path: Path, exit_of: Exit) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.touch()
+    assert exit_of("control", "--explain", str(path)) == (0, "", "")
+
+
 def test_explain_tells_what_a_request_will_cost_by_rate_where_an_entry_has_it(tmp_path: Path, exit_of: Exit) -> None:
     path = tmp_path / "journal.jsonl"
     known = '{"at": "2026-11-23T02:00:00", "model": "m", "words": "half the hold", "cost_by_rate": '

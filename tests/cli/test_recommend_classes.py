@@ -87,7 +87,7 @@ def test_workers_compete_and_the_plan_that_has_them_is_simulated(
         ),
         (["--class", "a:5:0.2", "--max-timeout", "0.1"], "max_timeout: 0.1 is not allowed"),
         (["--class", "a:5:0.2", "--policies", "size-or-timeout"], "policies: 'size-or-timeout' is not allowed"),
-        (["--class", "a:5:0.2", "--objective", "latency", "--max-cost", "1"], "objective: 'latency' is not allowed"),
+        (["--class", "a:5:0.2", "--objective", "latency", "--max-cost", "1e-6"], "objective: 'latency' is not allowed"),
         (["--poisson", "3"], "--slo: none was given; needed: a latency"),
         (["--slo", "0.2"], "exactly one of --arrivals, --poisson and --mmpp2, or --class for each"),
     ],

@@ -224,7 +224,7 @@ def test_a_buffer_that_was_just_started_is_waited_for(sluice):
     [
         ("absent.csv --url http://127.0.0.1:1/", "trace: 'absent.csv' is not allowed"),
         ("trace.csv --url nowhere", "url: 'nowhere' is not allowed; allowed: http://host"),
-        ("trace.csv --url http://127.0.0.1:1/ --scale 0", "scale: 0.0 is not allowed; allowed: a number > 0"),
+        ("trace.csv --url http://127.0.0.1:1/ --scale 0", "speed: 0.0 is not allowed; allowed: a number > 0"),
         ("trace.csv --url http://127.0.0.1:1/ --limit 0", "limit: 0 is not allowed"),
         ("trace.csv --url http://127.0.0.1:1/ --slo 0", "slo.latency: 0.0 is not allowed"),
         ("trace.csv --url http://127.0.0.1:1/ --slo 1 --percentile 100", "slo.percentile: 100.0 is not allowed"),

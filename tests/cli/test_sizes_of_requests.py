@@ -237,7 +237,7 @@ def test_a_plan_of_size_classes_needs_the_sizes_of_requests(profile: str, sized:
             ["--sizes", "TRACE", "--size-column", "tokens", "--worker", "w:1"],
             "--worker: 'w:1' is not allowed; allowed: none beside",
         ),
-        (["--sizes", "TRACE", "--size-column", "tokens", "--objective", "latency", "--max-cost", "1"], "cost, where requests have"),
+        (["--sizes", "TRACE", "--size-column", "tokens", "--objective", "latency", "--max-cost", "1e-6"], "cost, where requests have"),
     ],
 )
 def test_what_does_not_go_together_is_named(ask: tuple[str, ...], trace: str, told: list[str], message: str, exit_of: Run) -> None:
