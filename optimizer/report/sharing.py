@@ -13,7 +13,7 @@ from sluice.optimizer.recommend.sharing import WORTH
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.report.documents import Document, cost_document, prices_document
-from sluice.optimizer.report.wording import per_million, percent, small
+from sluice.optimizer.report.wording import decided_by_queues, no_buffer, per_million, percent, small
 from sluice.optimizer.simulation.batch_means import Estimate
 
 
@@ -56,8 +56,17 @@ def headline(answer: SharingAnswer) -> str:
     return f"{text}, {saved:.3g} % less than a queue for each ({apart})."
 
 
-def verdict(answer: SharingAnswer) -> list[str]:
-    """Whether the promises are kept, what sharing is worth, what the buffer costs."""
+def verdict(answer: SharingAnswer) -> str:
+    """Whether to deploy a buffer, and what a month costs with it and without."""
+    rate, every = answer.arrival_rate, len(answer.unbatched) == len(answer.applications)
+    direct = cost_of_queues(answer.unbatched) if every else None
+    if direct is not None and all(table.max_batch_size == 1 for of in answer.queues for _, table in of.tables):
+        return no_buffer(direct.in_all(rate), rate)
+    return decided_by_queues(len(answer.queues), answer.cost, direct, rate)
+
+
+def sentences(answer: SharingAnswer) -> list[str]:
+    """Whether the promises are kept, and what sharing is worth."""
     rows = application_rows(answer)
     how = "exact" if all(of.exact for of in rows) else "some from drawn arrivals or a run, with their intervals below"
     reached = ", ".join(f"{of.name} {of.promised}: {milliseconds(of.reached.value)}" for of in rows)
@@ -66,33 +75,26 @@ def verdict(answer: SharingAnswer) -> list[str]:
     if missed:
         estimated = answer.question.billing.cold_start_probability is None
         however = ", however many environments that there is an estimate for are kept warm" if estimated else ""
-        sentences = [f"Cold starts make more requests of {', '.join(missed)} late than promised{however}. {told}"]
+        found = [f"Cold starts make more requests of {', '.join(missed)} late than promised{however}. {told}"]
     elif in_run := [of for of in answer.queues if isinstance(of, WorkerQueue) and not of.setting.for_any_arrivals]:
         confidence = f"{100 * in_run[0].setting.confidence:g} %"
         before = " and ".join(of.named for of in in_run)
-        sentences = [f"Every promise is kept: of {before} in a run of these arrivals, with {confidence} confidence. {told}"]
+        found = [f"Every promise is kept: of {before} in a run of these arrivals, with {confidence} confidence. {told}"]
     elif any(of.warm for of in answer.queues):
-        sentences = [f"Every promise is kept, by the tables and by the environments that are kept warm. {told}"]
+        found = [f"Every promise is kept, by the tables and by the environments that are kept warm. {told}"]
     else:
-        sentences = [f"Every promise is kept by the table, whatever the arrivals do. {told}"]
-    sentences += [f"{of.named}: {of.setting.instruction}" for of in answer.queues if isinstance(of, WorkerQueue)]
+        found = [f"Every promise is kept by the table, whatever the arrivals do. {told}"]
+    found += [f"{of.named}: {of.setting.instruction}" for of in answer.queues if isinstance(of, WorkerQueue)]
     if answer.cut_short:
-        sentences.append("Not every group for which workers may be cheaper was simulated: there are too many.")
-    sentences += [*_by_size(answer), *_cold_starts(answer), *_kept_warm(answer)]
+        found.append("Not every group for which workers may be cheaper was simulated: there are too many.")
+    found += [*_by_size(answer), *_cold_starts(answer), *_kept_warm(answer)]
     if len(answer.queues) < len(answer.applications) and -WORTH < answer.saving < WORTH and not missed:
-        sentences.append(f"Sharing saves less than {100 * WORTH:g} %: a queue for each application is as good.")
-    sentences += _strict(answer)
-    fixed, rate = answer.cost.fixed_per_month, answer.arrival_rate
-    with_it, apart, without = (
-        SECONDS_PER_MONTH * rate * cost.in_all(rate)
-        for cost in (answer.cost, cost_of_queues(answer.separate), cost_of_queues(answer.unbatched))
-    )
-    pays = "it pays" if with_it < without else "do not deploy one for this alone"
-    sentences.append(
-        f"With the buffer, {fixed:.2f} USD per month, a month costs {with_it:.2f} USD at {rate:.4g} requests/s, {apart:.2f} with a "
-        f"queue for each; calling the function directly {without:.2f}: {pays}."
-    )
-    return sentences
+        found.append(f"Sharing saves less than {100 * WORTH:g} %: a queue for each application is as good.")
+    found += _strict(answer)
+    if len(answer.queues) < len(answer.applications):
+        apart = SECONDS_PER_MONTH * answer.arrival_rate * cost_of_queues(answer.separate).in_all(answer.arrival_rate)
+        found.append(f"With a queue for each application a month costs {apart:.2f} USD.")
+    return found
 
 
 def _by_size(answer: SharingAnswer) -> list[str]:

@@ -28,8 +28,8 @@ def sharing_page(answer: SharingAnswer, model: str, command: str, made_at: datet
     ]
     return rendered(
         title=f"{model}: {len(answer.applications)} applications",
-        headline=told.headline(answer),
-        verdict=told.verdict(answer),
+        headline=told.verdict(answer),
+        verdict=[told.headline(answer), *told.sentences(answer)],
         settings=_applications(answer),
         sections=[_queues(answer), _latency(answer), _cost(answer)],
         assumptions=assumptions,

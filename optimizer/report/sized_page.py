@@ -33,8 +33,8 @@ def sized_page(answer: SizedAnswer, run: RunStatistics | None, model: str, comma
     ]
     return rendered(
         title=f"{model}: {promise(question.slos)}",
-        headline=told.headline(answer),
-        verdict=told.verdict(answer, run),
+        headline=told.verdict(answer),
+        verdict=[told.headline(answer), *told.sentences(answer, run)],
         settings=_settings(answer, run),
         sections=[_sizes(answer), _latency(answer, run), _cost(answer)],
         assumptions=assumptions,

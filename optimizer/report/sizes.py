@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from sluice.batching.documents import Plan, PolicyDocument
 from sluice.optimizer.billing.cost import BatchCost
-from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import FunctionSetting, SizedAnswer
 from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
 from sluice.optimizer.recommend.size_classes import WORTH
 from sluice.optimizer.recommend.words import leaves, milliseconds
 from sluice.optimizer.report.documents import Document, cost_document, estimate_document, prices_document
-from sluice.optimizer.report.wording import per_million, promise
+from sluice.optimizer.report.wording import decided_by_queues, no_buffer, per_million, promise
 from sluice.optimizer.simulation.statistics import RunStatistics
 
 
@@ -46,46 +45,40 @@ def headline(answer: SizedAnswer) -> str:
     return f"{text}, {100 * (answer.saving or 0.0):.3g} % less than without regard to size ({whole})."
 
 
-def verdict(answer: SizedAnswer, run: RunStatistics | None) -> list[str]:
+def verdict(answer: SizedAnswer) -> str:
+    """Whether to deploy a buffer, and what a month costs with it and without."""
+    direct, rate = answer.no_batching, answer.question.arrivals.arrival_rate
+    if direct is not None and len(answer.classes) == 1 and answer.classes[0].best.batch_size == 1:
+        return no_buffer(direct.cost.in_all(rate), rate)
+    return decided_by_queues(len(answer.classes), answer.cost, None if direct is None else direct.cost, rate)
+
+
+def sentences(answer: SizedAnswer, run: RunStatistics | None) -> list[str]:
     """Whether the SLOs are kept, what classes are worth, what was simulated."""
     slos, law = answer.question.slos, answer.latency
     reached = " and ".join(f"{slo.name} {milliseconds(law.percentile(slo.percentile))}" for slo in slos)
-    sentences = [f"{promise(slos)}: kept in every class; of all requests, by prediction {reached}."]
+    found = [f"{promise(slos)}: kept in every class; of all requests, by prediction {reached}."]
     if answer.uncertainty is not None and answer.question.mix is not None:
         n, off = answer.question.mix.n_requests, milliseconds(answer.uncertainty)
-        sentences.append(f"The sizes of {n} requests leave {slos[0].name} uncertain by {off} (95 % confidence).")
+        found.append(f"The sizes of {n} requests leave {slos[0].name} uncertain by {off} (95 % confidence).")
     least = {k: usd for k, usd in answer.by_number.items() if usd < float("inf")}
     counted = ", ".join(f"{k}: {per_million(usd)}" for k, usd in least.items())
-    sentences.append(
+    found.append(
         f"USD per million by number of classes: {counted}. Of those within {100 * WORTH:g} % of the least the fewest are taken"
         + ("; size classes are worth nothing here." if len(answer.classes) == 1 else ".")
     )
-    sentences += _buffer(answer)
     if run is not None:
         slo = slos[0]
         value, low, high = run.percentile(slo.percentile)
-        sentences.append(
+        found.append(
             f"On the trace, every request with its own size: {slo.name} {milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g} "
             f"with 95 % confidence), {per_million(run.cost.by_request)} USD per million{_cold(run)}."
         )
-    return sentences
+    return found
 
 
 def _cold(run: RunStatistics) -> str:
     return f"; {run.cold_starts} of {run.n_batches} batches started cold" if run.cold_starts else ""
-
-
-def _buffer(answer: SizedAnswer) -> list[str]:
-    """What a month costs with the buffer and without, all that is fixed and metered beside it included."""
-    fixed, rate = answer.cost.fixed_per_month, answer.question.arrivals.arrival_rate
-    if answer.no_batching is None or not fixed:
-        return []
-    with_it, without = (SECONDS_PER_MONTH * rate * cost.in_all(rate) for cost in (answer.cost, answer.no_batching.cost))
-    pays = "it pays" if with_it < without else "do not deploy one for this alone"
-    return [
-        f"With the buffer, {fixed:.2f} USD per month, a month costs {with_it:.2f} USD at {rate:.4g} requests/s; calling the "
-        f"function directly {without:.2f}: {pays}."
-    ]
 
 
 def rows(answer: SizedAnswer, run: RunStatistics | None) -> list[ClassRow]:

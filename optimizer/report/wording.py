@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sluice.batching.documents import Slo
+from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
 from sluice.optimizer.recommend.kept_warm import parameter
@@ -181,17 +182,24 @@ def contained(answer: Answer) -> str:
 
 
 def stacks(answer: Answer) -> list[str]:
-    """What the month would cost with the buffer deployed in other ways; nothing where its cost was told, or none is deployed."""
+    """What the month would cost with the buffer deployed in other ways."""
+    found = ", ".join(f"{name} {month:.2f}" for name, month in months_by_stack(answer).items())
+    return [f"The same in USD per month by how the buffer is deployed (--stack, docs/deploy.md): {found}."] if found else []
+
+
+def months_by_stack(answer: Answer) -> dict[str, float]:
+    """USD per month by how the buffer is deployed; nothing where its cost was told, or none is deployed."""
     winner, billing = answer.winner, answer.question.billing
     if billing.prices.buffer.per_month is not None or not winner.cost.fixed_terms or winner.policy.max_batch_size == 1:
-        return []
-    requests, found = answer.arrival_rate * SECONDS_PER_MONTH, []
+        return {}
+    requests, found = answer.arrival_rate * SECONDS_PER_MONTH, {}
     others = winner.cost.fixed_per_month - sum(billing.prices.fixed_terms().values())  # snapshots
     for name in billing.prices.stacks:
         on = replace(billing, prices=billing.prices.on(name))
-        month = requests * (winner.cost.per_request + sum(on.moving.values())) + sum(on.prices.fixed_terms().values()) + others
-        found.append(f"{name} {month:.2f}")
-    return [f"The same in USD per month by how the buffer is deployed (--stack, docs/deploy.md): {', '.join(found)}."]
+        found[name] = (
+            requests * (winner.cost.per_request + sum(on.moving.values())) + sum(on.prices.fixed_terms().values()) + others
+        )
+    return found
 
 
 def kept_free(answer: Answer) -> list[str]:
@@ -275,9 +283,7 @@ def verdict(answer: Answer) -> str:
     winner, fixed, (with_it, direct) = answer.winner, answer.winner.cost.fixed_per_month, months(answer)
     here = f"at {answer.arrival_rate:.4g} requests/s"
     if winner is answer.by_function and answer.by_function.batch_size == 1:
-        return (
-            f"Deploy no buffer: batching saves nothing here. Calling the function directly costs {direct:.2f} USD per month {here}."
-        )
+        return no_buffer(answer.no_batching.cost.in_all(answer.arrival_rate), answer.arrival_rate)
     what = (
         "the function" if winner is answer.by_function else "workers and function" if winner is answer.overflow else "the workers"
     )
@@ -286,15 +292,51 @@ def verdict(answer: Answer) -> str:
     if not winner.policy.max_batch_size > 1 and not fixed:
         who = what
     bill = f"{who} costs" if what == "the function" else f"{who} cost"
+    bill = f"{bill} {with_it:.2f} USD per month {here}"
     if not answer.no_batching_keeps_slo:
-        return f"Deploy: {bill} {with_it:.2f} USD per month {here}; calling the function directly does not keep the promise."
+        return decision(bill, with_it, None)
     rate = answer.break_even_arrival_rate
     since = "" if winner is not answer.by_function else "; it pays at no rate" if rate is None else f"; it pays from {rate:.4g} on"
+    least, stack = min(((usd, name) for name, usd in months_by_stack(answer).items()), default=(with_it, ""))
+    if with_it >= direct > least:
+        since += f"; with --stack {stack} it would be {least:.2f}"
+    return decision(bill, with_it, direct, since)
+
+
+def decision(bill: str, with_it: float, direct: float | None, since: str = "") -> str:
+    """Whether to deploy, by USD per month with a buffer and of calling the function directly, which may not keep the promise."""
+    if direct is None:
+        return f"Deploy: {bill}; calling the function directly does not keep the promise."
     if with_it < direct:
-        saved = f"{direct - with_it:.2f} less than calling the function directly ({direct:.2f})"
-        return f"Deploy: {bill} {with_it:.2f} USD per month {here}, {saved}{since}."
+        return f"Deploy: {bill}, {direct - with_it:.2f} less than calling the function directly ({direct:.2f}){since}."
     more = f"{with_it - direct:.2f} more than calling the function directly ({direct:.2f})"
-    return f"Do not deploy for this alone: {bill} {with_it:.2f} USD per month {here}, {more}{since}."
+    return f"Do not deploy for this alone: {bill}, {more}{since}."
+
+
+def no_buffer(usd_per_request: float, rate: float) -> str:
+    """That nothing is gained, and what a month costs without."""
+    usd = SECONDS_PER_MONTH * rate * usd_per_request
+    return (
+        f"Deploy no buffer: batching saves nothing here. Calling the function directly costs {usd:.2f} USD per month at {rate:.4g} "
+        "requests/s."
+    )
+
+
+def decided_by_queues(number: int, cost: BatchCost, direct: BatchCost | None, rate: float) -> str:
+    """The same of queues, whose bill at other rates is not known: from which on they pay, if a request costs the same there."""
+    who, costs = ("the queues", "cost") if number > 1 else ("the queue", "costs")
+    with_it = SECONDS_PER_MONTH * rate * cost.in_all(rate)
+    fixed = f" ({cost.fixed_per_month:.2f} of it fixed)" if cost.fixed_per_month else ""
+    bill = f"{who} with a buffer{fixed} {costs} {with_it:.2f} USD per month at {rate:.4g} requests/s"
+    if direct is None:
+        return decision(bill, with_it, None)
+    saved, more = direct.by_request - cost.by_request, cost.fixed_per_month - direct.fixed_per_month
+    since = ""
+    if saved <= 0:
+        since = "; by the request nothing is saved here"
+    elif more > 0:
+        since = f"; at what a request costs here it pays from {more / (SECONDS_PER_MONTH * saved):.4g} on"
+    return decision(bill, with_it, SECONDS_PER_MONTH * rate * direct.in_all(rate), since)
 
 
 def measured_late(slos: Sequence[Slo], reached: Mapping[str, float | None]) -> str:

@@ -30,7 +30,7 @@ def answered_by_class(question: Question, applications: Sequence[Application], t
 
 
 def _show(answer: SharingAnswer) -> None:
-    for sentence in (told.headline(answer), *told.verdict(answer)):
+    for sentence in (told.verdict(answer), told.headline(answer), *told.sentences(answer)):
         output.stdout.print(sentence)
     output.stdout.print(_applications(answer))
     output.stdout.print(_queues(answer))

@@ -54,7 +54,7 @@ def answered_by_size(
 
 
 def _show(answer: SizedAnswer, run: RunStatistics | None) -> None:
-    for sentence in (told.headline(answer), *told.verdict(answer, run)):
+    for sentence in (told.verdict(answer), told.headline(answer), *told.sentences(answer, run)):
         output.stdout.print(sentence)
     output.stdout.print(_classes(answer, run))
     output.stdout.print(cost_table(told.compared(answer)))

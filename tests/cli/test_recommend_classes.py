@@ -32,13 +32,16 @@ def test_the_answer_says_who_shares_a_queue_and_writes_the_plan_and_the_page(
     plan, page = tmp_path / "plan.json", tmp_path / "page.html"
     classes = ("--class", "web:50:p95=0.1", "--class", f"report:{arrivals}:p99=0.5", "--class", "nightly:0.5:2")
     told = shown_by("recommend", "--profile", profiled, *classes, "--out", str(plan), "--report", str(page))
-    assert told.startswith("One queue for web, report and nightly (")
-    assert "less than a queue for each" in " ".join(told.split())
+    verdict, _, said = " ".join(told.split()).partition(" on. ")
+    assert verdict.startswith("Do not deploy for this alone: the queue with a buffer (105.02 of it fixed) costs ")
+    assert "; at what a request costs here it pays from " in verdict
+    assert said.startswith("One queue for web, report and nightly (") and "less than a queue for each" in said
     written = read(Plan, plan.read_bytes())
     assert [(of.name, of.slo and of.slo.name) for of in written.classes] == [("web", "p95"), ("report", "p99"), ("nightly", "p95")]
     html = page.read_text()
     assert (
         all(f"<h2>{section}</h2>" in html for section in ("Queues", "Latency", "Cost"))
+        and 'class="headline">Do not deploy for this alone: ' in html
         and "One queue for web, report and nightly" in html
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,12 @@ def test_an_answer_for_some_sizes_is_run_on_a_trace_of_others(
 @pytest.mark.full
 def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ...], trace: str, shown_by: Shown) -> None:
     text = " ".join(shown_by(*ask, "--sizes", trace, "--size-column", "tokens").split())
+    verdict, _, text = text.partition(" on. ")
+    assert re.fullmatch(
+        r"Do not deploy for this alone: the queues with a buffer \(105.02 of it fixed\) cost [\d.]+ USD per month at [\d.]+ requests/s, "
+        r"[\d.]+ more than calling the function directly \([\d.]+\); at what a request costs here it pays from [\d.]+",
+        verdict,
+    )
     assert text.startswith("Batch by size, in ") and "% less than without regard to size (" in text
     assert "The sizes of 4000 requests leave p95 uncertain by " in text
     assert "kept in every class" in text and "USD per million by number of classes: 1: " in text

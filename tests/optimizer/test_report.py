@@ -360,7 +360,16 @@ def test_the_verdict_on_a_buffer_follows_the_arrival_rate(answer: Answer) -> Non
     with_it, direct = wording.months(answer)
     assert wording.pays(answer) == (answer.arrival_rate > rate) == (with_it < direct)
     never = replace(answer, break_even_arrival_rate=None)
-    assert wording.verdict(never).endswith("; it pays at no rate.")
+    assert "; it pays at no rate" in wording.verdict(never)
+
+
+def test_where_another_stack_would_pay_the_verdict_names_the_cheapest(answer: Answer) -> None:
+    (here, direct), by_stack = wording.months(answer), wording.months_by_stack(answer)
+    assert here == pytest.approx(by_stack["nat"]) and here > direct > min(by_stack.values()) == by_stack["small"]
+    assert wording.verdict(answer).endswith(f"; with --stack small it would be {by_stack['small']:.2f}.")
+    slow = recommend(Question(poisson(20.0), profile(), SLOS))
+    assert wording.months(slow)[1] < min(wording.months_by_stack(slow).values())
+    assert "--stack" not in wording.verdict(slow)
 
 
 def test_a_longest_timeout_and_a_missing_alternative_are_said(answer: Answer) -> None:

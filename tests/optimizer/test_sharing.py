@@ -158,7 +158,7 @@ def test_a_network_whose_time_goes_with_its_batch_gains_nothing_and_says_so() ->
     of = profile(intercept=0.0, slope=0.1, memory_sizes=(CORE,))
     answer = recommend_sharing(asked(of), [application("a", 5.0, 0.5), application("b", 1.0, 2.0)])
     assert 0 <= answer.saving < 0.01
-    text = " ".join((told.headline(answer), *told.verdict(answer)))
+    text = " ".join((told.headline(answer), *told.sentences(answer)))
     assert "worth nothing here" in text or "a queue for each application is as good" in text
 
 
@@ -186,7 +186,7 @@ def test_bursts_of_many_phases_are_drawn_and_their_interval_told() -> None:
     answer = recommend_sharing(asked(), bursts)
     rows = told.application_rows(answer)
     assert any(not of.exact and of.reached.low < of.reached.high for of in rows)
-    assert "drawn arrivals" in " ".join(told.verdict(answer))
+    assert "drawn arrivals" in " ".join(told.sentences(answer))
 
 
 def test_cold_starts_are_in_cost_and_latency_and_a_promise_that_they_break_is_said_to_be_broken() -> None:
@@ -196,12 +196,12 @@ def test_cold_starts_are_in_cost_and_latency_and_a_promise_that_they_break_is_sa
     kept = recommend_sharing(asked(profile(init=3.0)), often)
     broken = recommend_sharing(asked(profile(init=3.0), billing=Billing(cold_start_probability=0.4)), seldom)
     assert all(queue.keeps(k) for queue in kept.queues for k in range(len(queue.applications)))
-    assert "Every promise is kept" in told.verdict(kept)[0]
+    assert "Every promise is kept" in told.sentences(kept)[0]
     queue = broken.queues[0]
     assert queue.cold_starts == 0.4 and queue.cost.init > 0 and not queue.keeps(0)
     assert not any(of.warm for of in broken.queues) and not broken.plan("m").warm  # nobody knows whom that would help
-    assert told.verdict(broken)[0].startswith("Cold starts make more requests of web, report late than promised. ")
-    assert "of INIT" in told.verdict(broken)[1]
+    assert told.sentences(broken)[0].startswith("Cold starts make more requests of web, report late than promised. ")
+    assert "of INIT" in told.sentences(broken)[1]
 
 
 def test_cold_starts_count_in_the_choice_of_the_function() -> None:
@@ -271,7 +271,7 @@ def test_where_cold_starts_would_break_promises_one_environment_is_kept_for_all_
 ) -> None:
     answer = recommend_sharing(asked(profile(init=0.8), environments=replace(LAMBDA, keep_alive=keep_alive)), SELDOM)
     assert not any(of.missed for of in (*answer.queues, *answer.separate))
-    told_of = told.verdict(answer)
+    told_of = told.sentences(answer)
     assert told_of[0].startswith("Every promise is kept, by the tables and by the environments that are kept warm.")
     assert [sentence for sentence in told_of if sentence.startswith(("Ping", "Keep"))] == [said]
     plan = answer.plan("m")
@@ -290,7 +290,7 @@ def test_queues_that_often_run_at_once_do_not_share_an_environment() -> None:
     answer = recommend_sharing(asked(slow, environments=replace(LAMBDA, keep_alive=30.0)), apart)
     assert not any(of.missed for of in answer.separate)
     assert [of.warm_queues for of in answer.separate] == [1, 1] and all(of.provisioned for of in answer.separate)
-    said = [sentence for sentence in told.verdict(replace(answer, queues=answer.separate)) if sentence.startswith("Keep")]
+    said = [sentence for sentence in told.sentences(replace(answer, queues=answer.separate)) if sentence.startswith("Keep")]
     total = sum(of.provisioned for of in answer.separate)
     assert said == [f"Keep {total} of perceptron-1769 provisioned (ProvisionedMemory=1769, ProvisionedConcurrency={total})."]
 
@@ -350,7 +350,7 @@ def test_the_plan_of_a_queue_for_every_load_has_its_functions_beside_one_another
     check_waits(plan, 60.0)
     assert [plan.function, *(each.function for each in plan.beside)] == [of.called for of in for_every_load.functions]
     assert plan.memory_mb is None
-    (sentence,) = (sentence for sentence in told.verdict(answer) if "chooses the function" in sentence)
+    (sentence,) = (sentence for sentence in told.sentences(answer) if "chooses the function" in sentence)
     assert for_every_load.by_size in sentence
     (queue,) = told.sharing_document(answer, plan)["queues"]
     assert len(queue["beside"]) == len(plan.beside) and queue["loads"][0]["factor"] == 0.1
@@ -372,7 +372,7 @@ def test_where_one_function_serves_every_size_as_well_as_any_the_answer_says_so(
     (queue,) = answer.queues
     assert isinstance(queue, ServedQueue) and not queue.functions
     said = "One function serves web and report at every size of a batch: another for some saves less than 0.5 % from 0.1 to 100"
-    assert f"{said} times these rates." in told.verdict(answer)
+    assert f"{said} times these rates." in told.sentences(answer)
 
 
 @pytest.mark.full
