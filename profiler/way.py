@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
@@ -55,6 +55,8 @@ class BufferOfModel:
     ----------
     url : str
         Where its requests are posted: ``http://HOST:PORT/models/NAME``.
+    headers : mapping of str to str
+        Of every request to it, such as the key that it asks for.
     clock : callable
         Seconds, monotonic.
 
@@ -64,13 +66,13 @@ class BufferOfModel:
         Another address.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
         parts = urlsplit(url)
         _, _, name = parts.path.rstrip("/").rpartition("/models/")
         right = parts.scheme in ("http", "https") and parts.hostname is not None and bool(name) and "/" not in name
         require(right, "--buffer", url, "where the model's requests are posted: http://HOST:PORT/models/NAME")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self.url, self._path, self._model, self._clock = url, parts.path, name, clock
+        self.url, self._path, self._model, self._headers, self._clock = url, parts.path, name, headers or {}, clock
         self._connection = kind(parts.netloc, timeout=READ_TIMEOUT)
 
     def alone(self) -> Alone:
@@ -83,7 +85,7 @@ class BufferOfModel:
         DispatchFailed
             Nobody answers.
         """
-        status, body = self._ask("GET", f"/v2/models/{self._model}", b"", {})
+        status, body = self._ask("GET", f"/v2/models/{self._model}", b"", self._headers)
         try:
             if status == 200:
                 return msgspec.json.decode(body, type=_Model).plan.alone
@@ -105,7 +107,9 @@ class BufferOfModel:
             Nobody answers.
         """
         began = self._clock()
-        status, body = self._ask("POST", self._path, sample.body, {"content-type": sample.content_type, **sample.headers})
+        status, body = self._ask(
+            "POST", self._path, sample.body, {"content-type": sample.content_type, **sample.headers, **self._headers}
+        )
         seconds = self._clock() - began
         if status != 200:
             raise FunctionFailed(f"{self.url} answered with status {status}: {body[:500].decode('utf-8', 'replace')}")
@@ -114,13 +118,13 @@ class BufferOfModel:
     def queue_call(self) -> float:
         """Seconds until it is answered whether the model is ready, for which the buffer asks the queue; raises as ``ask``."""
         began = self._clock()
-        status, body = self._ask("GET", f"/v2/models/{self._model}/ready", b"", {})
+        status, body = self._ask("GET", f"/v2/models/{self._model}/ready", b"", self._headers)
         seconds = self._clock() - began
         if status != 200:
             raise FunctionFailed(f"{self.url} is not ready ({status}): {body[:500].decode('utf-8', 'replace')}")
         return seconds
 
-    def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+    def _ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
         try:
             self._connection.request(method, path, body or None, headers)
             answer = self._connection.getresponse()

@@ -18,6 +18,7 @@ from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option
 from sluice.cli.file_kinds import PROFILE, require_replaceable, written_option
+from sluice.cli.header_options import CREDENTIALS, header_option, read_headers
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.values import DURATION, integer, number, numbers_option
 from sluice.lambda_fn import contract
@@ -47,7 +48,7 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32)
     help="Body of one request; repeated with sizes, one of each size. Without it one is made from what the model says it takes.",
 )
 @click.option("--content-type", default=contract.JSON, show_default=True, help="Content type of the payload.")
-@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of the request; may be repeated.")
+@header_option
 @click.option("--model", help="Name of the model  [default: that of the function, without memory size and alias, or the worker's]")
 @click.option(
     "--buffer",
@@ -109,7 +110,8 @@ def command(
         out = "profile.json"
         require_replaceable(out, "--out", PROFILE)
     default_prices().gb_second(architecture)  # one without a price is refused before anything is asked
-    asked_at = None if buffer is None else BufferOfModel(buffer)
+    named = read_headers(headers)
+    asked_at = None if buffer is None else BufferOfModel(buffer, named)
     if asked_at is not None:
         asked_at.alone()  # better refused now than after a sweep
     of_worker = is_worker(function)
@@ -118,8 +120,8 @@ def command(
     invoke = WorkerInvocations(memory_sizes[0] if memory_sizes else None) if of_worker else LambdaInvocations()
     model = model or model_of(function)
     earlier: list[tuple[int, Invocation]] = []
-    named = _headers(headers)
-    samples = tuple(Sample(body, content_type, named, size) for size, body in read_sized_files(payloads, "--payload"))
+    of_item = {name: value for name, value in named.items() if name not in CREDENTIALS}
+    samples = tuple(Sample(body, content_type, of_item, size) for size, body in read_sized_files(payloads, "--payload"))
     if not samples or of_worker:
         asked = function.replace(PLACEHOLDER, str(min(memory_sizes, default=0)))
         described, metadata = describe_model(invoke, asked, model)
@@ -211,16 +213,6 @@ def _that_fit(batch_sizes: tuple[int, ...], samples: tuple[Sample, ...], model: 
         left_out = ", ".join(str(size) for size in batch_sizes if size > largest)
         click.echo(f"left out: batch sizes {left_out}, as a payload holds at most {largest} of these requests", err=True)
     return fitting or batch_sizes
-
-
-def _headers(headers: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for header in headers:
-        name, colon, value = header.partition(":")
-        if not colon or not name.strip():
-            raise InvalidInput("--header", header, "NAME:VALUE")
-        found[name.strip().lower()] = value.strip()
-    return found
 
 
 def _refuse_unwritable(path: str) -> None:

@@ -14,6 +14,7 @@ from sluice.batching.documents import SIZE_HEADER, Slo
 from sluice.batching.errors import NOT_GIVEN, DispatchFailed, InvalidInput
 from sluice.cli import output
 from sluice.cli.file_kinds import REPLAYED, written_option
+from sluice.cli.header_options import header_option, read_headers
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
@@ -41,6 +42,7 @@ DRAW_EVERY = 1.0  # s
 )
 @click.option("--size-header", default=SIZE_HEADER, show_default=True, help="Header that tells the size of a request.")
 @click.option("--content-type", default="application/json", show_default=True, help="Content type of the body.")
+@header_option
 @click.option(
     "--speed", "--scale", "scale", type=number, default=1.0, show_default=True, help="How many times faster than the trace."
 )
@@ -58,6 +60,7 @@ def command(
     body_size: str | None,
     size_header: str,
     content_type: str,
+    headers: tuple[str, ...],
     scale: float,
     limit: int | None,
     seconds: float | None,
@@ -76,6 +79,7 @@ def command(
     Where the trace has sizes (--size-column, or the buffer's own record) each request tells its own in a header, and has the --body
     of the least size that is as large, or by --body-size one of its own size.
     """
+    named = read_headers(headers)
     observed = trace.read()
     times = observed.times
     sizes = None if observed.sizes is None else observed.sizes.tolist()
@@ -97,6 +101,7 @@ def command(
                 url,
                 body=content,
                 content_type=content_type,
+                headers=named,
                 scale=scale,
                 limit=limit,
                 seconds=seconds,

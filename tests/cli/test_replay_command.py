@@ -24,6 +24,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.bodies.append(body)
         self.server.sizes.append(self.headers["sluice-size"])
+        self.server.keys.append(self.headers["x-api-key"])
         time.sleep(self.server.delay)
         status, text = ANSWERS.get(body, (200, b"{}"))
         self.send_response(status)
@@ -46,6 +47,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.delay = 0.0
         self.bodies = []
         self.sizes = []
+        self.keys = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}/models/mlp"
 
 
@@ -78,6 +80,14 @@ def test_a_replay_in_fast_motion_keeps_a_loose_slo_and_writes_every_request(serv
     document = json.loads((tmp_path / "result.json").read_text())
     assert len(document["requests"]["latency"]) == 120 == len(server.bodies)
     assert document["summary"]["scale"] == 50
+
+
+def test_every_request_has_the_headers_that_are_told(server, sluice):
+    code, _, err = sluice(
+        "replay", "trace.csv", "--url", server.url, "--limit", "3", "--speed", "100", "--header", "X-API-Key: s3: a"
+    )
+    assert code == 0, err
+    assert server.keys == ["s3: a"] * 3
 
 
 @pytest.fixture
@@ -223,6 +233,7 @@ def test_a_buffer_that_was_just_started_is_waited_for(sluice):
     ("arguments", "message"),
     [
         ("absent.csv --url http://127.0.0.1:1/", "trace: 'absent.csv' is not allowed"),
+        ("trace.csv --url http://127.0.0.1:1/ --header key", "--header: 'key' is not allowed; allowed: NAME:VALUE"),
         ("trace.csv --url nowhere", "url: 'nowhere' is not allowed; allowed: http://host"),
         ("trace.csv --url http://127.0.0.1:1/ --scale 0", "speed: 0.0 is not allowed; allowed: a number > 0"),
         ("trace.csv --url http://127.0.0.1:1/ --limit 0", "limit: 0 is not allowed"),

@@ -95,8 +95,8 @@ def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ..
     text = " ".join(shown_by(*ask, "--sizes", trace, "--size-column", "tokens").split())
     verdict, _, text = text.partition(" on. ")
     assert re.fullmatch(
-        r"Do not deploy for this alone: the queues with a buffer \(105.02 of it fixed\) cost [\d.]+ USD per month at [\d.]+ requests/s, "
-        r"[\d.]+ more than calling the function directly \([\d.]+\); at what a request costs here it pays from [\d.]+",
+        r"Do not deploy for this alone: the queues with a buffer \(105.02 of it fixed\) cost [\d.]+ USD per month at [\d.]+ requests/s"
+        r", [\d.]+ more than calling the function directly \([\d.]+\); at what a request costs here it pays from [\d.]+",
         verdict,
     )
     assert text.startswith("Batch by size, in ") and "% less than without regard to size (" in text
@@ -244,7 +244,10 @@ def test_a_plan_of_size_classes_needs_the_sizes_of_requests(profile: str, sized:
             ["--sizes", "TRACE", "--size-column", "tokens", "--worker", "w:1"],
             "--worker: 'w:1' is not allowed; allowed: none beside",
         ),
-        (["--sizes", "TRACE", "--size-column", "tokens", "--objective", "latency", "--max-cost", "1e-6"], "cost, where requests have"),
+        (
+            ["--sizes", "TRACE", "--size-column", "tokens", "--objective", "latency", "--max-cost", "1e-6"],
+            "cost, where requests have",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_named(ask: tuple[str, ...], trace: str, told: list[str], message: str, exit_of: Run) -> None:

@@ -181,7 +181,12 @@ def test_anchors_and_merges_of_yaml_work(tmp_path: Path) -> None:
         ("{1: 2e-2, 8: 0.16}", "{0: 0.1, 1: 1}", "small.profiles.cpu: {0: 0.1, 1: 1}", "batch sizes >= 1"),
         ("{1: 2e-2, 8: 0.16}", "{1: 0}", "small.profiles.cpu.1: 0", "a number of seconds > 0"),
         ("{1: 2e-2, 8: 0.16}", "{one: 1}", "small.profiles.cpu: {'one': 1}", "seconds by batch size"),
-        ("slope: 0.001, max_batch: 32", "slope: 0.001", "small.profiles.gpu.max_batch: none was given", "an entry, beside intercept"),
+        (
+            "slope: 0.001, max_batch: 32",
+            "slope: 0.001",
+            "small.profiles.gpu.max_batch: none was given",
+            "an entry, beside intercept",
+        ),
         (
             "intercept: 0.01, slope: 0.001",
             "intercept: 0, slope: 0",

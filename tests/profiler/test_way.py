@@ -26,13 +26,16 @@ class Buffer:
             {"name": "m", "plan": {"digest": "d", "alone": {"function": "m-512:live", "hold": 0.25}}},
         )
         self.status, self.ready, self.posted = 200, 200, []
+        self.key: str | None = None
         buffer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version, wbufsize = "HTTP/1.1", -1  # head and body in one segment, which is answered at once
 
             def do_GET(self) -> None:
-                if self.path.endswith("/ready"):
+                if self.headers["x-api-key"] != buffer.key:
+                    self.answer(401, b"a key is needed")
+                elif self.path.endswith("/ready"):
                     self.answer(buffer.ready, b"{}")
                 else:
                     self.answer(buffer.model[0], json.dumps(buffer.model[1]).encode())
@@ -41,7 +44,7 @@ class Buffer:
                 buffer.posted.append(
                     (self.path, self.rfile.read(int(self.headers["content-length"])), self.headers["content-type"])
                 )
-                self.answer(buffer.status, b"said")
+                self.answer(buffer.status if self.headers["x-api-key"] == buffer.key else 401, b"said")
 
             def answer(self, status: int, body: bytes) -> None:
                 self.send_response(status)
@@ -93,7 +96,7 @@ def invoked(cold: bool = False) -> object:
 def test_the_way_is_what_a_request_takes_beyond_its_hold_and_an_invocation(buffer: Buffer) -> None:
     clock = ticking([0.25 + 0.012 + way for way in (0.001, 0.003)])
     invoke = invoked()
-    way = measure_way(BufferOfModel(buffer.url, lambda: next(clock)), invoke, "m", SAMPLE)  # type: ignore[arg-type]
+    way = measure_way(BufferOfModel(buffer.url, clock=lambda: next(clock)), invoke, "m", SAMPLE)  # type: ignore[arg-type]
     assert way.mean == pytest.approx(0.002) and way.n == PROBES
     assert dict(way.quantiles)[0.05] == pytest.approx(0.001) and dict(way.quantiles)[0.95] == pytest.approx(0.003)
     assert buffer.posted == [("/models/m", b'{"x": 1}', "application/json")] * (PROBES + WARM_UP)
@@ -106,7 +109,7 @@ def test_how_the_call_of_the_function_varies_is_in_the_ways_quantiles(buffer: Bu
     def invoke(function: str, payload: bytes) -> Invocation:
         return Invocation(b"", Report(0.01, 0.01, 512, 90, None), next(walls))
 
-    way = measure_way(BufferOfModel(buffer.url, lambda: next(clock)), invoke, "m", SAMPLE, 20)
+    way = measure_way(BufferOfModel(buffer.url, clock=lambda: next(clock)), invoke, "m", SAMPLE, 20)
     assert way.mean == pytest.approx(0.002)
     assert list(dict(way.quantiles).values()) == pytest.approx([0.002] * len(way.quantiles)), "as long through the buffer each time"
 
@@ -114,7 +117,7 @@ def test_how_the_call_of_the_function_varies_is_in_the_ways_quantiles(buffer: Bu
 def test_where_nobody_is_held_the_call_at_the_end_of_a_hold_is_added(buffer: Buffer) -> None:
     buffer.model = (200, {"plan": {"alone": {"function": "m-512:live", "hold": 0.0}}})
     clock = ticking([0.012 + 0.001, 0.0004])  # a request, and the question whether the model is ready
-    way = measure_way(BufferOfModel(buffer.url, lambda: next(clock)), invoked(), "m", SAMPLE, 20)  # type: ignore[arg-type]
+    way = measure_way(BufferOfModel(buffer.url, clock=lambda: next(clock)), invoked(), "m", SAMPLE, 20)  # type: ignore[arg-type]
     assert way.mean == pytest.approx(0.0014) and dict(way.quantiles)[0.95] == pytest.approx(0.0014)
     buffer.ready = 503
     with pytest.raises(FunctionFailed, match=r"/models/m is not ready \(503\): \{\}"):
@@ -123,7 +126,7 @@ def test_where_nobody_is_held_the_call_at_the_end_of_a_hold_is_added(buffer: Buf
 
 def test_a_buffer_that_is_quicker_than_the_client_here_takes_nothing_and_cold_starts_do_not_count(buffer: Buffer) -> None:
     clock = ticking([0.255])
-    way = measure_way(BufferOfModel(buffer.url, lambda: next(clock)), invoked(cold=True), "m", SAMPLE, 20)  # type: ignore[arg-type]
+    way = measure_way(BufferOfModel(buffer.url, clock=lambda: next(clock)), invoked(cold=True), "m", SAMPLE, 20)  # type: ignore[arg-type]
     assert way.mean == 0 and set(dict(way.quantiles).values()) == {0.0} and way.n == 10
 
 
@@ -152,3 +155,13 @@ def test_a_request_that_fails_and_a_buffer_that_is_away_say_so(buffer: Buffer) -
         BufferOfModel(buffer.url).ask(SAMPLE)
     with pytest.raises(DispatchFailed, match=r"http://127.0.0.1:1/models/m does not answer: ConnectionRefused"):
         BufferOfModel("http://127.0.0.1:1/models/m").alone()
+
+
+def test_a_buffer_that_asks_for_a_key_is_shown_it_with_every_request(buffer: Buffer) -> None:
+    buffer.key = "s3cret"
+    with pytest.raises(InvalidInput, match=r"\(401: a key is needed\)"):
+        BufferOfModel(buffer.url).alone()
+    with pytest.raises(FunctionFailed, match="status 401"):
+        BufferOfModel(buffer.url).ask(SAMPLE)
+    known = BufferOfModel(buffer.url, {"x-api-key": "s3cret"})
+    assert known.alone() == Alone("m-512:live", 0.25) and known.ask(SAMPLE) > 0 and known.queue_call() > 0

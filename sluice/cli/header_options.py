@@ -1,0 +1,32 @@
+"""How a command is told the headers of the requests that it sends: ``--header NAME:VALUE``, repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from sluice.batching.errors import InvalidInput
+
+CREDENTIALS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key"))
+"""Headers that are for the buffer, and for nobody behind it."""
+
+header_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="A header of the request, such as x-api-key or authorization where the buffer asks for a key or a token; may be repeated.",
+)
+
+
+def read_headers(told: Sequence[str]) -> dict[str, str]:
+    """Headers by their names in lower case."""
+    found = {}
+    for header in told:
+        name, colon, value = header.partition(":")
+        if not colon or not name.strip():
+            raise InvalidInput("--header", header, "NAME:VALUE")
+        found[name.strip().lower()] = value.strip()
+    return found
