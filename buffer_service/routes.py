@@ -71,7 +71,7 @@ from sluice.buffer_service.page.door import HTML, Door
 from sluice.buffer_service.route_state import LEFT_HEADER
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
-from sluice.buffer_service.telemetry import Telemetry
+from sluice.buffer_service.telemetry import Telemetry, reason_of
 from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER
 from sluice.http.connection import Fields, Head
 from sluice.http.pieces import Pieces
@@ -682,7 +682,7 @@ def _send_json(client: Client, document: Any, status: int = HTTPStatus.OK) -> No
 
 def _fail(client: Client, head: Head, error: Exception, telemetry: Telemetry) -> None:
     """Answer with what is wrong."""
-    telemetry.turned_away(type(error).__name__ if isinstance(error, SluiceError) else "Defect")
+    telemetry.turned_away(reason_of(error) if isinstance(error, SluiceError) else "Defect")
     if not isinstance(error, SluiceError):
         request_id = _request_id(head) or secrets.token_hex(8).encode()
         _log.error("request %s failed: %s %s", request_id.decode(), head.method, head.path, exc_info=error)

@@ -26,6 +26,7 @@ from typing import NamedTuple, cast
 from prometheus_client import Counter, Gauge, ProcessCollector
 
 from sluice.batching.documents import Plan, Route
+from sluice.batching.errors import StoreUnavailable
 from sluice.batching.log_lines import Stream
 from sluice.batching.urls import without_password
 from sluice.buffer_service.logs import Seldom, UnblockedStream
@@ -43,6 +44,11 @@ SLICE = 0.001  # seconds that a scrape holds the loop at a time
 SAMPLE = 100  # values that one line of the embedded metric format may carry
 
 _log = logging.getLogger(__name__)
+
+
+def reason_of(error: Exception) -> str:
+    """The name by which an error is counted; that the store is away has one, however it was found out."""
+    return (StoreUnavailable if isinstance(error, StoreUnavailable) else type(error)).__name__
 
 
 class Telemetry:
@@ -462,7 +468,7 @@ class ModelTelemetry:
 
     def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """A request got an error of the buffer instead of an answer."""
-        self._not_answered(type(error).__name__)
+        self._not_answered(reason_of(error))
         self._counted(told, float("inf"))
 
     def left(self, waited: float, told: Told = NOTHING_TOLD) -> None:

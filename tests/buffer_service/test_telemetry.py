@@ -12,9 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Beside, Plan, PolicyDocument, Route, Slo
-from sluice.batching.errors import DeadlinePassed, QueueFull
+from sluice.batching.errors import DeadlinePassed, QueueFull, StoreUnavailable
 from sluice.buffer_service import telemetry as telemetry_module
-from sluice.buffer_service.telemetry import MOST_WORKERS, SAMPLE, Sample, Telemetry
+from sluice.buffer_service.redis_servers import Away, NotLetIn
+from sluice.buffer_service.telemetry import MOST_WORKERS, SAMPLE, Sample, Telemetry, reason_of
 
 NOW = 1_764_000_000.25
 SLO = 0.2
@@ -422,3 +423,12 @@ def test_a_sample_has_every_value_of_a_period_with_the_same_chance(monkeypatch):
             found[value // SAMPLE] += 1
     expected = periods * SAMPLE / 10
     assert sum((count - expected) ** 2 / (0.9 * expected) for count in found) < 27.9  # chi square of 9, 0.1 %
+
+
+@pytest.mark.parametrize("error", [Away("first"), NotLetIn("WRONGPASS"), StoreUnavailable("full")])
+def test_that_the_store_is_away_is_one_reason_however_it_was_found_out(error, telemetry):
+    telemetry.model(plan()).refused(error)
+    telemetry.turned_away(reason_of(error))
+    found = scrape(telemetry)
+    assert found["sluice_turned_away_total", ("reason", "StoreUnavailable")] == 1
+    assert found["sluice_refusals_total", ("error", "StoreUnavailable"), ("model", "m")] == 1
