@@ -17,7 +17,7 @@ from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import INF
 from sluice.cli.document_files import read_document
 from sluice.cli.groups import Command
-from sluice.cli.values import OVERHEAD, number
+from sluice.cli.values import FILE, OVERHEAD, number
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 
 WAY = 0.005
@@ -41,7 +41,7 @@ def arrival_options(command: Command) -> Command:
 def perhaps_arrivals(command: Command) -> Command:
     """The same where there may be none: the command gets ``arrivals: ArrivalDocument | None``."""
 
-    @click.option("--arrivals", metavar="FILE", help="Arrivals document, as `sluice fit --out` writes it.")
+    @click.option("--arrivals", type=FILE, metavar="FILE", help="Arrivals document, as `sluice fit --out` writes it.")
     @click.option("--poisson", "poisson_rate", type=number, metavar="R", help="Poisson arrivals, R requests/s.")
     @click.option("--mmpp2", "mmpp2_rates", metavar="L1,L2,W1,W2", help="MMPP(2): arrival rates and rates of leaving, 1/s.")
     @wraps(command)
@@ -79,7 +79,9 @@ fleet_way_option = click.option(
 def profile_option(command: Command) -> Command:
     """``--profile``, and what the buffer before it takes; the command gets ``profile: ServiceProfile``."""
 
-    @click.option("--profile", required=True, metavar="FILE", help="Service profile, as `sluice profile --out` writes it.")
+    @click.option(
+        "--profile", required=True, type=FILE, metavar="FILE", help="Service profile, as `sluice profile --out` writes it."
+    )
     @way_option
     @wraps(command)
     def with_profile(*, profile: str, buffer_overhead: float | None, **others: Any) -> Any:
@@ -95,6 +97,7 @@ def profiles_option(command: Command) -> Command:
         "--profile",
         "paths",
         multiple=True,
+        type=FILE,
         metavar="FILE",
         help="Service profile, as `sluice profile --out` writes it; repeated, those of a plan's functions, by their names"
         "  [required]",

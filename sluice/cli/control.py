@@ -22,7 +22,7 @@ from sluice.cli.file_kinds import JOURNAL, written_option
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION, integer, numbers_option
+from sluice.cli.values import DURATION, FILE, integer, numbers_option
 from sluice.controller.deciding import DecidingProcess
 from sluice.controller.declared_plans import DeclaredPlans
 from sluice.controller.journal import Journal, cost_in_words, read_journal
@@ -39,11 +39,14 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 
 
 @click.command("control")
-@click.option("--fleet", "fleet_path", metavar="FLEET.yaml", help="The fleet whose workers register (`sluice worker --register`).")
+@click.option(
+    "--fleet", "fleet_path", type=FILE, metavar="FLEET.yaml", help="The fleet whose workers register (`sluice worker --register`)."
+)
 @click.option(
     "--profile",
     "profile_paths",
     multiple=True,
+    type=FILE,
     metavar="FILE|FOLDER",
     help="Profiles of the models that have a plan in Redis; of a model without one, its live batches are learned from.",
 )
@@ -70,7 +73,7 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 @way_option
 @click.option("--lease", type=DURATION, default=LEASE, show_default=True, help="After which another controller leads.")
 @written_option("--journal", "journal_path", kinds=(JOURNAL,), help="Write what is decided here, a line of JSON each.")
-@click.option("--explain", metavar="FILE", help="Read such a file back as sentences, and do nothing else.")
+@click.option("--explain", type=FILE, metavar="FILE", help="Read such a file back as sentences, and do nothing else.")
 @redis_option
 @namespace_option
 @log_options("info")

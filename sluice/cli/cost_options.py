@@ -14,7 +14,7 @@ from sluice.batching.errors import require
 from sluice.batching.policy import INF
 from sluice.cli.groups import Command
 from sluice.cli.output import read_file
-from sluice.cli.values import DURATION, WAIT, integer, number
+from sluice.cli.values import DURATION, FILE, WAIT, integer, number
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 
@@ -33,7 +33,7 @@ architecture_option: Callable[[Command], Command] = click.option(
 def price_options(command: Command) -> Command:
     """Price list, architecture, granularity; the command gets ``billing: Billing``."""
 
-    @click.option("--prices", metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
+    @click.option("--prices", type=FILE, metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
     @architecture_option
     @click.option(
         "--granularity",

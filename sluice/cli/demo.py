@@ -15,7 +15,7 @@ from sluice.batching.errors import require
 from sluice.cli import output
 from sluice.cli.file_kinds import DEMO, written_option
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION, number
+from sluice.cli.values import DURATION, FILE, number
 from sluice.local.demo import Demo, DemoReport, Row
 from sluice.local.live_demo import CONTROL, LiveRow
 
@@ -24,7 +24,7 @@ DEFAULT = Demo()
 
 
 @click.command()
-@click.option("--trace", help="A trace to fit and replay  [default: an excerpt of a public one]")
+@click.option("--trace", type=FILE, metavar="FILE", help="A trace to fit and replay  [default: an excerpt of a public one]")
 @click.option(
     "--speed",
     "--scale",

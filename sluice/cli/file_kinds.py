@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from sluice.batching.errors import InvalidInput, require
+from sluice.cli.values import FILE
 
 ARRIVALS = "an arrivals document (--arrivals)"
 PLAN = "a plan"
@@ -84,7 +85,7 @@ def written_option(
             require_written(context, option, path, *kinds)
         return path
 
-    return click.option(*names, callback=written, metavar=metavar, help=help)
+    return click.option(*names, type=FILE, callback=written, metavar=metavar, help=help)
 
 
 def require_written(context: click.Context, option: click.Parameter, path: str, *kinds: str) -> None:

@@ -14,7 +14,7 @@ from sluice.cli import output
 from sluice.cli.arrival_options import fleet_way_option
 from sluice.cli.document_files import read_document
 from sluice.cli.file_kinds import FLEET, PLAN, require_replaceable, written_option
-from sluice.cli.values import DURATION, number
+from sluice.cli.values import DURATION, FILE, number
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.fleet.fleet_file import read_demand, read_fleet, read_running
 from sluice.optimizer.fleet.group import Group
@@ -33,15 +33,16 @@ CHOSEN = "auto"
 
 
 @click.command("fleet")
-@click.argument("fleet_path", metavar="FLEET.yaml")
+@click.argument("fleet_path", type=FILE, metavar="FLEET.yaml")
 @click.option(
     "--demand",
     "demand_texts",
     multiple=True,
+    type=FILE,
     metavar="FILE|FAMILY=RATE",
     help="Requests/s by family instead of the file's: a file, or one family's rate; may be repeated.",
 )
-@click.option("--running", metavar="FILE", help="What runs instead of the file's: of the same form, or a plan of --out.")
+@click.option("--running", type=FILE, metavar="FILE", help="What runs instead of the file's: of the same form, or a plan of --out.")
 @click.option(
     "--headroom",
     "headroom_text",
@@ -81,7 +82,7 @@ CHOSEN = "auto"
 @click.option("--time-limit", type=DURATION, default=TIME_LIMIT, show_default=True, help="Seconds that the search may take.")
 @click.option("--gap", type=number, default=GAP, show_default=True, help="Percentage points of accuracy that count as equal.")
 @written_option("--out", kinds=(FLEET,), help="Write the answer here, as --json shows it.")
-@click.option("--plans", metavar="DIR", help="Write a plan for the buffer here for each family: DIR/FAMILY.json.")
+@click.option("--plans", type=FILE, metavar="DIR", help="Write a plan for the buffer here for each family: DIR/FAMILY.json.")
 @output.json_option
 def command(
     fleet_path: str,

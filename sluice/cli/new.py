@@ -9,11 +9,20 @@ import click
 from sluice.packaging.layout import lay_out
 
 from .output import wrote
+from .values import FILE
 
 
 @click.command()
 @click.argument("name")
-@click.option("--dir", "directory", default=".", show_default=True, help="Folder in which that of the project is made")
+@click.option(
+    "--dir",
+    "directory",
+    type=FILE,
+    metavar="DIR",
+    default=".",
+    show_default=True,
+    help="Folder in which that of the project is made",
+)
 def command(name: str, directory: str) -> None:
     """Lay out a model: its class, its test, a sample request, and how it is packaged and deployed.
 

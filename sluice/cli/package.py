@@ -11,12 +11,13 @@ from sluice.packaging.libraries import PYTHON
 from sluice.packaging.project import DEFAULT, SETTINGS, read_project
 
 from .output import json_option, print_json
+from .values import FILE
 
 PLATFORMS = {"arm64": "linux/arm64", "x86_64": "linux/amd64"}
 
 
 @click.command()
-@click.argument("project", default=".")
+@click.argument("project", type=FILE, default=".")
 @click.option(
     "--config-env",
     "environment",
@@ -24,7 +25,12 @@ PLATFORMS = {"arm64": "linux/arm64", "x86_64": "linux/amd64"}
     default="",
     help="Of samconfig.toml, as `sam deploy` is told  [default: default, or the first]",
 )
-@click.option("--out", help="Folder to write; what an earlier call wrote there is replaced  [default: build in the project]")
+@click.option(
+    "--out",
+    type=FILE,
+    metavar="DIR",
+    help="Folder to write; what an earlier call wrote there is replaced  [default: build in the project]",
+)
 @click.option(
     "--python",
     default=PYTHON,

@@ -20,6 +20,7 @@ from sluice.cli import output
 from sluice.cli.document_files import read_document
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.suggestions import SuggestingGroup
+from sluice.cli.values import FILE
 
 Answer = TypeVar("Answer")
 
@@ -33,7 +34,7 @@ def command() -> None:
 
 
 @command.command("push")
-@click.argument("files", metavar="PLAN.json...", nargs=-1, required=True)
+@click.argument("files", type=FILE, metavar="PLAN.json...", nargs=-1, required=True)
 @click.option("--why", default="", help="What the history says beside your name.")
 @redis_option
 @namespace_option

@@ -20,7 +20,7 @@ from sluice.cli.cost_options import architecture_option
 from sluice.cli.file_kinds import PROFILE, require_replaceable, written_option
 from sluice.cli.header_options import CREDENTIALS, header_option, read_headers
 from sluice.cli.sized_files import read_sized_files
-from sluice.cli.values import DURATION, integer, number, numbers_option
+from sluice.cli.values import DURATION, FILE, integer, number, numbers_option
 from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
@@ -44,6 +44,7 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32)
     "--payload",
     "payloads",
     multiple=True,
+    type=FILE,
     metavar="[SIZE=]FILE",
     help="Body of one request; repeated with sizes, one of each size. Without it one is made from what the model says it takes.",
 )

@@ -19,7 +19,7 @@ from sluice.cli.cost_options import cost_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import WAIT, integer, number, numbers_option
+from sluice.cli.values import FILE, WAIT, integer, number, numbers_option
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.billing import Billing
@@ -52,6 +52,7 @@ def question_options(command: Command) -> Command:
         "--worker",
         "worker_texts",
         multiple=True,
+        type=FILE,
         metavar="PROFILE:PRICE",
         help="Workers that compete, alone and with the function beside them: their profile, and a machine of the price list"
         " or USD per hour; may be repeated.",

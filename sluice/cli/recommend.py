@@ -23,6 +23,7 @@ from sluice.cli.question_options import question_options
 from sluice.cli.recommend_classes import answered_by_class
 from sluice.cli.recommend_sizes import answered_by_size
 from sluice.cli.size_options import class_options
+from sluice.cli.values import FILE
 from sluice.optimizer.recommend import Answer, Application, EveryLoad, Question, recommend
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.recommend.words import milliseconds
@@ -46,8 +47,8 @@ MACHINES_OF_SIZES = f"Machines do not compete beside sizes: {WORKERS_BY_HAND}."
 )
 @written_option("--out", kinds=(PLAN,), help="Write the plan here.")
 @written_option("--report", kinds=(PAGE,), help="Write a page about the answer here: HTML, one file.")
-@click.option("--trace", metavar="FILE", help="For the report, or with sizes: a trace to run what is recommended on.")
-@click.option("--measured", metavar="FILE", help="For the report: latencies that `sluice replay --out` measured.")
+@click.option("--trace", type=FILE, metavar="FILE", help="For the report, or with sizes: a trace to run what is recommended on.")
+@click.option("--measured", type=FILE, metavar="FILE", help="For the report: latencies that `sluice replay --out` measured.")
 @output.json_option
 @click.pass_context
 def command(

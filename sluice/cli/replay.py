@@ -18,7 +18,7 @@ from sluice.cli.header_options import header_option, read_headers
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
-from sluice.cli.values import DURATION, integer, number
+from sluice.cli.values import DURATION, FILE, integer, number
 from sluice.local.replay import Body, Replay, ReplayProgress, ReplaySummary, await_listener, intended_times, replay, run
 from sluice.local.sized_body import bodies_of_sizes
 
@@ -32,6 +32,7 @@ DRAW_EVERY = 1.0  # s
     "--body",
     "bodies",
     multiple=True,
+    type=FILE,
     metavar="[SIZE=]FILE",
     help="Body of every request; repeated with sizes, of those up to each size  [default: an empty JSON object, or its size]",
 )

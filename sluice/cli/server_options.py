@@ -17,7 +17,7 @@ from sluice.cli.arrival_options import read_arrivals, read_profile
 from sluice.cli.groups import group
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.smdp_classes import read_classes
-from sluice.cli.values import integer, number
+from sluice.cli.values import FILE, integer, number
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.service import EmpiricalLaw, ServiceLaw, law_named, smoothed_profile
@@ -33,6 +33,7 @@ _SERVER = [
     click.option("--rate", type=number, metavar="R", help="Poisson arrivals, R per unit of time."),
     click.option(
         "--arrivals",
+        type=FILE,
         metavar="FILE",
         help="Arrivals document, as `sluice fit --out` writes it; one with phases gets a table for each.",
     ),
@@ -40,7 +41,9 @@ _SERVER = [
     click.option(
         "--service", metavar="L0,A", help="Mean service time L0 + A b of a batch of b, or @FILE: a JSON list, for 1, 2, ..."
     ),
-    click.option("--profile", metavar="FILE", help="Measured service times instead, as `sluice profile --out` writes them."),
+    click.option(
+        "--profile", type=FILE, metavar="FILE", help="Measured service times instead, as `sluice profile --out` writes them."
+    ),
     click.option("--memory", "memory_mb", type=integer, metavar="MB", help="Memory size in the profile, where it has several."),
     click.option(
         "--energy", metavar="Z0,B", default="0,0", help="Energy (or money) Z0 + B b of a batch of b, or @FILE: a JSON list."

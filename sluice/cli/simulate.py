@@ -17,7 +17,7 @@ from sluice.cli.file_kinds import FIGURE, require_written
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.policy_files import is_file, read_policy
 from sluice.cli.situation_options import situation_options
-from sluice.cli.values import integer
+from sluice.cli.values import FILE, integer
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines import USAGE, Situation, named_deployments
 from sluice.optimizer.recommend.words import promised
@@ -58,6 +58,7 @@ def figure_path(context: click.Context, option: click.Parameter, path: str | Non
     "names",
     multiple=True,
     required=True,
+    type=FILE,
     metavar="NAME|FILE",
     help=f"all, control, a policy or plan (JSON), or {USAGE}",
 )
@@ -73,7 +74,9 @@ def figure_path(context: click.Context, option: click.Parameter, path: str | Non
 @click.option(
     "--bins", type=integer, metavar="N", help=f"Also how it went over time, in so many bins  [default: none; {BINS} for --plot]"
 )
-@click.option("--plot", metavar="FILE", callback=figure_path, is_eager=True, help="Draw how it went over time: .svg, .png or .pdf.")
+@click.option(
+    "--plot", type=FILE, metavar="FILE", callback=figure_path, is_eager=True, help="Draw how it went over time: .svg, .png or .pdf."
+)
 @output.json_option
 def command(
     situation: Situation,

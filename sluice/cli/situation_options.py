@@ -18,7 +18,7 @@ from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION, WAIT, integer, number
+from sluice.cli.values import DURATION, FILE, WAIT, integer, number
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
@@ -45,6 +45,7 @@ def situation_options(command: Command) -> Command:
         "--worker",
         "worker_texts",
         multiple=True,
+        type=FILE,
         metavar="PROFILE:PRICE",
         help="What serves the policies of workers: a profile, and a machine of the price list or USD per hour; repeated, those"
         " of a plan, by their address  [default: provisioned concurrency]",
@@ -85,7 +86,7 @@ def workload_options(command: Command) -> Command:
     """
 
     @perhaps_arrivals
-    @click.option("--trace", metavar="FILE", help="A trace to run on; beside a model, policies are made for the model.")
+    @click.option("--trace", type=FILE, metavar="FILE", help="A trace to run on; beside a model, policies are made for the model.")
     @click.option(
         "--past",
         type=number,

@@ -11,7 +11,7 @@ import click
 from sluice.batching.documents import SIZE_HEADER, SIZE_SOURCES, RequestSize
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.groups import Command
-from sluice.cli.values import integer
+from sluice.cli.values import FILE, integer
 from sluice.optimizer.recommend import Question
 from sluice.optimizer.recommend.sharing import ONE_SIZE
 from sluice.optimizer.recommend.size_classes import MOST_CLASSES
@@ -27,7 +27,9 @@ def mix_options(command: Command) -> Command:
     And ``size_column``, that of the trace as well.
     """
 
-    @click.option("--sizes", metavar="FILE", help="Sizes of requests, for a profile that tells them apart: CSV, Parquet or NPY.")
+    @click.option(
+        "--sizes", type=FILE, metavar="FILE", help="Sizes of requests, for a profile that tells them apart: CSV, Parquet or NPY."
+    )
     @click.option("--size-column", metavar="NAME", help="Their column in it, and in the trace  [default: the first of it]")
     @wraps(command)
     def with_mix(*, sizes: str | None, size_column: str | None, **others: Any) -> Any:

@@ -21,7 +21,7 @@ from sluice.cli import output
 from sluice.cli.cost_options import architecture_option, price_list
 from sluice.cli.model_status import ModelStatus, Promise, recorded_status, told_status
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
-from sluice.cli.values import DURATION
+from sluice.cli.values import DURATION, FILE
 from sluice.optimizer.billing import Billing
 
 TIMEOUT = 10.0  # s
@@ -40,7 +40,7 @@ MOST_BYTES = 64 * 1024 * 1024  # of what a buffer tells
     show_default=True,
     help="The newest so many say whether a promise is kept; a buffer has its own five minutes.",
 )
-@click.option("--prices", metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
+@click.option("--prices", type=FILE, metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
 @architecture_option
 @redis_option
 @namespace_option

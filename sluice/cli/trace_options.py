@@ -10,7 +10,7 @@ import numpy as np
 
 from sluice.batching.errors import InvalidInput
 from sluice.cli.groups import group
-from sluice.cli.values import DURATION
+from sluice.cli.values import DURATION, FILE
 from sluice.optimizer.traces.columns import SECONDS
 from sluice.optimizer.traces.kind import KINDS, Kind
 from sluice.optimizer.traces.trace import Trace, read_trace
@@ -18,7 +18,7 @@ from sluice.optimizer.traces.trace import Trace, read_trace
 STREAM_SCHEMES = ("redis://", "rediss://", "unix://")
 
 _OPTIONS = [
-    click.argument("trace", metavar="TRACE"),
+    click.argument("trace", type=FILE, metavar="TRACE"),
     click.option("--column", metavar="NAME", help="Column by its name in the file  [default: the first]"),
     click.option(
         "--kind",

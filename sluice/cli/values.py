@@ -44,6 +44,10 @@ PERIOD = _duration(few_minutes=60)
 """Of what is set in minutes elsewhere, so that a small number without a unit is a question."""
 
 
+FILE = click.Path(readable=False)
+"""Where a file or a folder is or will be, which a shell completes; what is wrong with it says who reads or writes it."""
+
+
 def number(value: Any) -> float:  # of this name, as it is the one in the help
     """A type of click's."""
     try:

@@ -178,3 +178,14 @@ def test_options_and_their_values_are_completed_too(exit_of, monkeypatch):
     assert completed(monkeypatch, exit_of, "serve", "--log") == ["--log-level", "--log-format"]
     assert completed(monkeypatch, exit_of, "serve", "--log-format", "j") == ["json"]
     assert completed(monkeypatch, exit_of, "plans", "p") == ["push"]
+
+
+def test_files_are_completed_by_the_shell_wherever_one_is_named(exit_of, monkeypatch):
+    options = ("--arrivals", "--profile", "--sizes", "--worker", "--prices", "--out", "--report", "--trace", "--measured")
+    asked = [["recommend", option] for option in options]
+    asked += [["simulate", "--plot"], ["control", "--fleet"], ["fit"], ["fleet"], ["plans", "push"], ["package"], ["new", "--dir"]]
+    monkeypatch.setenv("_SLUICE_COMPLETE", "bash_complete")
+    for words in asked:
+        monkeypatch.setenv("COMP_WORDS", " ".join(["sluice", *words, "p"]))
+        monkeypatch.setenv("COMP_CWORD", str(len(words) + 1))
+        assert exit_of() == (0, "file,p\n", ""), words
