@@ -139,7 +139,11 @@ SENT = [
         "Who asks again with the same key and body gets the answer that there is already.",
         {"type": "string", "pattern": "^[!-~]{1,255}$"},
     ),
-    _header("inference-header-content-length", "Where the JSON ends in a body with binary tensors.", _TEXT),
+    _header(
+        "inference-header-content-length",
+        "Where the JSON ends in a body with binary tensors: so many bytes of it, which must be there.",
+        {"type": "integer", "minimum": 0},
+    ),
 ]
 
 

@@ -205,6 +205,7 @@ def _to_texts(name: str, array: Array) -> list[str]:
 
 
 _NO_TAIL = memoryview(b"")
+MOST_DIGITS = 20  # of a number of bytes; Python reads no more than 4300
 
 
 def _split(item: Item) -> tuple[bytes, memoryview]:
@@ -216,9 +217,9 @@ def _split(item: Item) -> tuple[bytes, memoryview]:
         if item.content_type != JSON and item.content_type.partition(";")[0].strip().lower() == BINARY:
             raise BadRequest(f"header {INFERENCE_HEADER}: missing; it must say how many bytes of the body are JSON")
         return item.body, _NO_TAIL
-    if not (text.isascii() and text.isdecimal()) or int(text) > len(item.body):
+    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS) or int(text) > len(item.body):
         raise BadRequest(
-            f"header {INFERENCE_HEADER}: {text!r} is not allowed; allowed: 0 to {len(item.body)}, the length of the body"
+            f"header {INFERENCE_HEADER}: {text[:MOST_DIGITS]!r} is not allowed; allowed: 0 to {len(item.body)}, the length of the body"
         )
     return item.body[: int(text)], memoryview(item.body)[int(text) :]
 

@@ -9,6 +9,7 @@ from sluice.batching.errors import DispatchFailed, InvalidInput, KeyRefused
 from sluice.buffer_service.kept_requests import KEY, PREFER
 from sluice.buffer_service.openapi import INFERENCE, REFUSALS, RESULT, describe_interface
 from sluice.buffer_service.routes import PASSED_ON, STATUS_CODES, TOLD_BY, Routes
+from sluice.lambda_fn.contract import INFERENCE_HEADER
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 
 DOCUMENT = describe_interface("1", 60.0)
@@ -53,6 +54,13 @@ def test_every_error_that_occurs_while_serving_has_its_status_and_no_other_has()
 def test_every_header_that_is_read_of_a_request_is_declared():
     declared = {each["name"].encode() for each in DOCUMENT["paths"]["/models/{model}"]["post"]["parameters"]}
     assert declared == PASSED_ON | set(TOLD_BY) | {PREFER, KEY}
+
+
+@pytest.mark.parametrize(("told", "fits"), [(2, True), (0, True), (-1, False), ("N^", False)])
+def test_where_the_json_ends_is_a_number(told, fits):
+    declared = DOCUMENT["paths"]["/models/{model}"]["post"]["parameters"]
+    (schema,) = (each["schema"] for each in declared if each["name"] == INFERENCE_HEADER)
+    assert jsonschema.Draft202012Validator(schema).is_valid(told) == fits
 
 
 @pytest.mark.parametrize("path", [path for path, of in DOCUMENT["paths"].items() if "get" in of and "{id}" not in path])

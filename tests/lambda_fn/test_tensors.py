@@ -256,6 +256,7 @@ def test_inputs_share_one_batch_dimension() -> None:
         (Item("a", BINARY, b"{}"), f"header {INFERENCE_HEADER}: missing"),
         (Item("a", BINARY, b"{}", {INFERENCE_HEADER: "3"}), f"header {INFERENCE_HEADER}: '3' is not allowed; allowed: 0 to 2"),
         (Item("a", BINARY, b"{}", {INFERENCE_HEADER: "-1"}), f"header {INFERENCE_HEADER}: '-1' is not allowed"),
+        (Item("a", BINARY, b"{}", {INFERENCE_HEADER: "9" * 5000}), f"header {INFERENCE_HEADER}: '{'9' * 20}' is not allowed"),
         (
             binary_item({"inputs": [{**X, "data": None, "parameters": {"binary_data_size": 8}}, N]}, np.zeros(1, np.float32)),
             "inputs[x].parameters.binary_data_size: 8 is not allowed; allowed: 0 to 4",
