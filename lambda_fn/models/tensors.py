@@ -218,9 +218,8 @@ def _split(item: Item) -> tuple[bytes, memoryview]:
             raise BadRequest(f"header {INFERENCE_HEADER}: missing; it must say how many bytes of the body are JSON")
         return item.body, _NO_TAIL
     if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS) or int(text) > len(item.body):
-        raise BadRequest(
-            f"header {INFERENCE_HEADER}: {text[:MOST_DIGITS]!r} is not allowed; allowed: 0 to {len(item.body)}, the length of the body"
-        )
+        shown, most = text[:MOST_DIGITS], len(item.body)
+        raise BadRequest(f"header {INFERENCE_HEADER}: {shown!r} is not allowed; allowed: 0 to {most}, the length of the body")
     return item.body[: int(text)], memoryview(item.body)[int(text) :]
 
 
