@@ -8,6 +8,7 @@ import json
 import pytest
 
 from sluice.batching.documents import ServiceProfile, read
+from sluice.batching.errors import InvalidInput
 from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.worker.machine import memory_mb
 from sluice.local.functions import Function
@@ -210,3 +211,17 @@ def test_a_worker_that_is_not_there_is_told(sluice):
     assert err.startswith("sluice: the worker http://127.0.0.1:9 does not answer: ")
     code, _, err = sluice("profile mlp --batch-size 1")
     assert (code, err) == (2, "sluice: --memory: none was given; needed: memory sizes in MB, separated by commas")
+
+
+def test_what_is_shown_to_the_buffer_is_not_shown_to_the_function(sluice, tmp_path, monkeypatch):
+    asked = []
+
+    def sweep(**said):
+        asked.extend(sample.headers for sample in said["samples"])
+        raise InvalidInput("this", "far", "what is looked at")
+
+    monkeypatch.setattr("sluice.profiler.service_times.Sweep", sweep)
+    (tmp_path / "request.json").write_text("21")
+    headers = "--header X-API-Key:s3cret --header authorization:Bearer --header accept-language:de"
+    assert "this" in sluice(f"profile doubler --memory 512 --payload request.json {headers}")[2]
+    assert asked == [{"accept-language": "de"}]
