@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from sluice.batching.errors import Infeasible, InvalidInput, KeyRefused, SluiceError
 from sluice.batching.log_lines import last_words
 from sluice.batching.told_to_end import done_when_told
-from sluice.cli.suggestions import SuggestingGroup
+from sluice.cli.suggestions import SuggestingGroup, with_two_dashes
 
 EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, KeyRefused: 2}
 """Of misuse; whatever else cannot be done ends with 1."""
@@ -104,6 +104,8 @@ class LazyGroup(SuggestingGroup):
         """Run a command; some import what their help does not need."""
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise with_two_dashes(error, sys.argv) from None
         except ModuleNotFoundError as error:
             raise _missing(str(ctx.invoked_subcommand), error) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 import click
 
@@ -25,3 +26,16 @@ class SuggestingGroup(click.Group):
             else:
                 more = f"Allowed: {', '.join(names)}." if len(names) <= FEW else f"{ctx.command_path} --help names them."
             raise click.UsageError(f"{error.format_message()} {more}", ctx) from None
+
+
+def with_two_dashes(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:
+    """The same error; where an option was written with one dash, so that its first letter alone was read, it names that option."""
+    if error.ctx is None or error.possibilities:
+        return error
+    known = {name for option in error.ctx.command.params for name in option.opts}
+    written = (word.partition("=")[0] for word in words if word.startswith(error.option_name) and not word.startswith("--"))
+    meant = sorted({f"-{word}" for word in written} & known)
+    if not meant:
+        return error
+    message = f"{error.format_message()} Did you mean {' or '.join(map(repr, meant))}?"
+    return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
