@@ -30,6 +30,7 @@ from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import wording
 from sluice.optimizer.report.alternatives import alternatives
 from sluice.optimizer.report.documents import answer_document
+from sluice.optimizer.report.evidence import Seen
 from sluice.optimizer.report.wording import per_million
 from sluice.optimizer.traces.trace import read_trace
 
@@ -108,7 +109,7 @@ def command(
             answer = recommend(question, on_progress)
             subject = (answer, arrivals, *titled, observed, seen)
             plan = answer.plan(model, arrivals, made_at)
-            answered = Answered(plan, lambda: _page(*subject), lambda: answer_document(answer, plan), lambda: _show(answer))
+            answered = Answered(plan, lambda: _page(*subject), lambda: answer_document(answer, plan), lambda: _show(answer, seen))
     answered.give(out, report, as_json)
 
 
@@ -118,7 +119,10 @@ def _page(*subject: Any) -> str:
     return report_page(Subject(*subject), np.random.default_rng(0))
 
 
-def _show(answer: Answer) -> None:
+def _show(answer: Answer, seen: Seen | None) -> None:
+    reached = {} if seen is None else {slo.name: seen.percentile(slo.percentile) for slo in answer.slos}
+    if reached and (late := wording.measured_late(answer.slos, reached)):
+        output.stdout.print(late)
     output.stdout.print(wording.verdict(answer))
     output.stdout.print(_settings(answer))
     for sentence in (
