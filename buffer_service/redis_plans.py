@@ -8,15 +8,17 @@ All keys are in one slot, that of ``{plans}``:
     NAMESPACE:{plans}:lease       who plans by itself: one controller at a time. What it writes is taken while the lease is its own
                                   and not after, whatever it believes: the script that writes looks
     NAMESPACE:{plans}:declared    hash: of each model the digest of the plan that was declared elsewhere and put here last
+    NAMESPACE:{plans}:given       hash: of each model the plan that was written last by somebody else than who leads
     NAMESPACE:{plans}:decisions   stream: what the controllers decided and why, the newest ``DECISIONS`` of all models
 
 A person may write at any time, and whoever plans sees it. A Redis that has lost its data has no plans: the buffers go on with
-those that they follow, and who plans writes them anew.
+those that they follow, and the first that reads puts back what it read before, so that processes that start have them too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple, cast
@@ -37,6 +39,8 @@ MAX_PLANS = 10_000
 MAX_WORDS = 1000
 """Characters of a reason."""
 
+_log = logging.getLogger(__name__)
+
 
 class Script(NamedTuple):
     """A script of this package, and the name that Redis gives it."""
@@ -50,7 +54,7 @@ class Script(NamedTuple):
         return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-WRITE, LEASE = Script.named("write_plan.lua"), Script.named("lease.lua")
+WRITE, LEASE, PUT_BACK = Script.named("write_plan.lua"), Script.named("lease.lua"), Script.named("put_back_plans.lua")
 
 
 class NotLeading(StoreUnavailable):
@@ -93,23 +97,35 @@ class RedisPlans:
             f"{namespace}:{{plans}}:{name}" for name in ("documents", "history", "lease")
         )
         self._decisions = f"{namespace}:{{plans}}:decisions"
-        self._declared = f"{namespace}:{{plans}}:declared"
+        self._declared, self._given = f"{namespace}:{{plans}}:declared", f"{namespace}:{{plans}}:given"
         self._slot = key_slot(self._documents.encode())
         self._newest: bytes | None = None  # entry of the history, when the documents were read
-        self._found: dict[str, bytes] = {}
+        self._found: dict[str, bytes] = {}  # by model
         self._plans: dict[bytes, Plan | None] = {}  # of the documents that were read last; None of what is none
 
     # -- who follows
 
     async def read(self) -> dict[str, bytes]:
         """Every plan, by the name of its place; asked again without a change in between, it moves nothing."""
-        [newest] = await self._call(("XREVRANGE", self._history, "+", "-", "COUNT", 1))
-        number = newest[0][0] if newest else b""
+        number = await self._newest_entry()
+        if not number and self._found:
+            await self._put_back()
+            number = await self._newest_entry()
         if number != self._newest or not number:
             [found] = await self._call(("HGETALL", self._documents))
-            self._found = {f"redis:{model.decode(errors='replace')}": document for model, document in _pairs(found)}
+            self._found = {model.decode(errors="replace"): document for model, document in _pairs(found)}
             self._newest = number
-        return dict(self._found)
+        return {f"redis:{model}": document for model, document in self._found.items()}
+
+    async def _newest_entry(self) -> bytes:
+        [newest] = await self._call(("XREVRANGE", self._history, "+", "-", "COUNT", 1))
+        return bytes(newest[0][0]) if newest else b""
+
+    async def _put_back(self) -> None:
+        known = [part for model, document in self._found.items() for part in (model, document)]
+        put = await self._run(PUT_BACK, (self._documents, self._history), "who read it before", "Redis had lost it", *known)
+        if put:
+            _log.warning("Redis had lost the plans: %d are put back", put)
 
     async def changed(self, within: float) -> None:
         """Return when a plan was written since the last ``read``, or after so many seconds."""
@@ -140,11 +156,16 @@ class RedisPlans:
         require(
             len(document) <= MAX_DOCUMENT_BYTES, "plan", f"{len(document)} bytes", f"at most {MAX_DOCUMENT_BYTES} bytes in Redis"
         )
-        keys = (self._lease, self._documents, self._history)
+        keys = (self._lease, self._documents, self._history, self._given)
         told = await self._run(WRITE, keys, leader, plan.model, document, by[:MAX_WORDS], why[:MAX_WORDS], HISTORY, MAX_PLANS)
         if told == b"lease":
             raise NotLeading("another controller holds the lease, and plans")
         require(told != b"room", "model", plan.model, f"one of at most {MAX_PLANS} models")
+
+    async def given(self, model: str) -> Plan | None:
+        """The plan of a model that was written last by somebody else than who leads; ``None`` where there is none."""
+        [document] = await self._call(("HGET", self._given, model))
+        return _readable(document or b"")
 
     async def note_declared(self, plan: Plan) -> None:
         """This plan was declared elsewhere, and is put here."""

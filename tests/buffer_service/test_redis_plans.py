@@ -189,6 +189,36 @@ async def test_a_document_too_large_and_one_model_too_many_are_refused(
             await plans.write(plan("other"), "test")
 
 
+async def test_a_redis_that_has_lost_its_data_gets_back_once_what_was_read_before_and_nothing_over_what_is_newer() -> None:
+    with RedisServer() as server:
+        async with opened(server, "lost") as one, opened(server, "lost") as two, opened(server, "lost") as new:
+            for model in ("m", "n"):
+                await one.write(plan(model), "somebody")
+            known = await one.read()
+            assert await two.read() == known
+            redis.Redis.from_url(server.url).flushall()
+            assert await one.read() == await two.read() == await new.read() == known
+            assert [(each.plan.model, each.why) for each in await new.history()] == [
+                ("n", "Redis had lost it"),
+                ("m", "Redis had lost it"),
+            ]
+            redis.Redis.from_url(server.url).flushall()
+            await new.write(plan("m", 2), "somebody")
+            assert (await one.read()).keys() == {"redis:m"}
+            assert await new.plans() == await one.plans() == [plan("m", 2)]
+
+
+async def test_what_somebody_gave_is_kept_beside_what_who_leads_writes(redis_server: RedisServer) -> None:
+    async with opened(redis_server, "given") as plans:
+        assert await plans.given("m") is None
+        await plans.write(plan(), "somebody")
+        assert await plans.lead("one", 10.0)
+        await plans.write(plan(batch=2), "one", leader="one")
+        assert (await plans.given("m"), await plans.plans()) == (plan(), [plan(batch=2)])
+        await plans.write(plan(batch=3), "file:declared", leader="one")
+        assert await plans.given("m") == plan(batch=3)
+
+
 async def test_a_key_of_another_kind_is_told_as_what_it_is(redis_server: RedisServer) -> None:
     redis.Redis.from_url(redis_server.url).set("kind:{plans}:documents", "mine")
     async with opened(redis_server, "kind") as plans:
