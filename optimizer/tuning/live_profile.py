@@ -117,7 +117,7 @@ class LiveProfile:
         known = profile.memory_sizes if profile is not None else []
         self._alone = memory_mb if memory_mb is not None else next(iter(known), 1)
         require(self._alone >= 1, "memory_mb", self._alone, "an integer >= 1")
-        self.known = profile
+        self.known, self._learned = profile, profile is None
         self._fewest = FEWEST
         self._settings: dict[tuple[int, int], _Setting] = {}
         self._starts: dict[int, _Starts] = {}
@@ -139,8 +139,11 @@ class LiveProfile:
         """Forget what ended before ``since``, s: the times of the function are others since then.
 
         Of ``FEWEST`` batches or less since then the first may still be of before, for no change is noticed by fewer: the last
-        ``RESTARTED`` stay, and count, as else nothing would be known but the times of before.
+        ``RESTARTED`` stay, and count, as else nothing would be known but the times of before. Where there was no profile, what was
+        learned until now is known before: sizes that have not come again since then keep its curve.
         """
+        if self._learned:
+            self.known = self.profile()
         ended = sorted(end for setting in self._settings.values() for end in setting.ends)
         if sum(end >= since for end in ended) <= FEWEST:
             since = (ended[-RESTARTED:] or [since])[0]

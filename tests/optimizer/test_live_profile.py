@@ -82,6 +82,17 @@ def test_where_times_have_just_changed_the_latest_batches_count_and_none_of_befo
     assert sum(point.n for point in live.points) == RESTARTED
 
 
+def test_without_a_profile_what_was_learned_before_a_change_is_the_curve_of_the_sizes_that_have_not_come_since() -> None:
+    live = LiveProfile(None, "model-{memory_mb}")
+    live.see(batches(600, 0))
+    live.see(batches(6, 1, 1.5, sizes=(1, 2), begin=60.0))
+    live.restart(60.0)
+    points = points_of(live)
+    assert list(points) == [1, 2, 3, 4]
+    for size, point in points.items():
+        assert point.service_time.mean == pytest.approx(1.5 * mean_time(size), rel=0.15)
+
+
 def test_without_a_profile_it_begins_with_what_batches_show() -> None:
     live = LiveProfile(None, "model-{memory_mb}")
     assert live.profile() is None
