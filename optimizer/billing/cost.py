@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import ceil, isnan
 
 import numpy as np
 
 from sluice.batching.documents import ServiceProfile
 from sluice.batching.errors import require
+from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices, default_prices
 from sluice.optimizer.service.times import ServiceTimes
@@ -192,6 +194,17 @@ def invocation_costs(service: ServiceTimes, billing: Billing | None = None) -> t
     billing = billing or Billing()
     prices = billing.prices
     return _gb_seconds(service, billing) * prices.gb_second(billing.architecture), prices.function.request
+
+
+def measured_cost(batch: MeasuredBatch, memory_mb: int, billing: Billing) -> float:
+    """USD of one invocation as it was measured, in the first tier; ``nan`` where it told no time.
+
+    Where what is billed is not known it is the function's own time, rounded up; INIT of a cold start comes to it.
+    """
+    seconds, step = batch.billed, billing.step
+    if isnan(seconds) and not isnan(batch.service):
+        seconds = ceil(batch.service / step) * step
+    return seconds * memory_mb / 1024 * billing.prices.gb_second(billing.architecture) + billing.prices.function.request
 
 
 def predict_cost(

@@ -18,6 +18,7 @@ from sluice.batching.documents import Plan, Slo, percentile_name
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.redis_plans import Reason
 from sluice.optimizer.billing import Billing
+from sluice.optimizer.billing.cost import measured_cost
 from sluice.optimizer.billing.prices import HOURS_PER_MONTH
 
 
@@ -160,27 +161,19 @@ def _kept_by_bounds(slo: Mapping[str, Any], latencies: Sequence[Mapping[str, Any
 
 
 def _spent(plan: Plan, batches: Sequence[MeasuredBatch], since: float, now: float, billing: Billing) -> Spent:
-    gb_second, fee = billing.prices.gb_second(billing.architecture), billing.prices.function.request
     usd, requests, untold = 0.0, 0, 0
     for batch in batches:
         memory_mb = memory_of(batch.function, plan)
-        seconds = _billed(batch, billing.step)
-        if memory_mb is None or math.isnan(seconds):
+        cost = math.nan if memory_mb is None else measured_cost(batch, memory_mb, billing)
+        if math.isnan(cost):
             untold += 1
             continue
-        usd += seconds * memory_mb / 1024 * gb_second + fee
+        usd += cost
         requests += batch.size
     if not requests:
         return Spent(since if batches else None, 0, untold, None, None, None)
     month = usd / (now - since) * 3600 * HOURS_PER_MONTH if now > since else None
     return Spent(since, requests, untold, usd, 1e6 * usd / requests, month)
-
-
-def _billed(batch: MeasuredBatch, step: float) -> float:
-    """Seconds, ``nan`` where no time was told."""
-    if not math.isnan(batch.billed) or math.isnan(batch.service):
-        return batch.billed
-    return math.ceil(batch.service / step) * step if step else batch.service
 
 
 def memory_of(function: str, plan: Plan) -> int | None:
