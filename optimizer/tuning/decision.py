@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple
 from sluice.batching.documents import Plan
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.tuning.cost_curve import CostCurve
+from sluice.optimizer.tuning.live_profile import Bias
+from sluice.optimizer.tuning.outcome import Outcome
 
 Kind = Literal["start", "periodic", "rate", "burstiness", "promise", "service", "way", "canary", "learning"]
 URGENT: frozenset[Kind] = frozenset({"start", "promise", "service"})
@@ -109,6 +111,17 @@ class Decision:
         Seconds that requests are on their way through the buffer, which are in every service time.
     cost : CostCurve
         What a request costs by rate, under what serves from now on; empty where nothing was rehearsed.
+    expected : Considered or None
+        What serves from now on, as it was rehearsed.
+    given, unbatched : str
+        The digests, among ``considered``, of the plan that somebody else put into force last, and of what does without batching;
+        empty where there is none.
+    promise : str
+        What the percentiles are of: ``p95``.
+    since_last : Outcome or None
+        What came of the decision before.
+    corrections : tuple of Bias
+        What was measured less what was predicted, of the settings with the most batches.
     """
 
     at: float
@@ -126,6 +139,12 @@ class Decision:
     bias: float
     way: float
     cost: CostCurve = CostCurve()
+    expected: Considered | None = None
+    given: str = ""
+    unbatched: str = ""
+    promise: str = ""
+    since_last: Outcome | None = None
+    corrections: tuple[Bias, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """As the journal has it."""
@@ -146,9 +165,22 @@ class Decision:
             "cost_by_rate": [
                 [rate, *(_million(each) for each in usd)] for rate, usd in zip(self.cost.rates, self.cost.usd, strict=True)
             ],
+            "expected": None if self.expected is None else self.expected.document(),
+            "given": self.given,
+            "unbatched": self.unbatched,
+            "promise": self.promise,
+            "since_last": None if self.since_last is None else self.since_last.document(),
+            "measured_less_predicted": [_corrected(each) for each in self.corrections],
             "why": self.why,
             "alarm": self.alarm,
         }
+
+
+def _corrected(bias: Bias) -> dict[str, Any]:
+    """Seconds, and parts of the cost, each with its standard error."""
+    latency = [_number(bias.latency), _number(bias.latency_error)]
+    cost = [_number(bias.cost), _number(bias.cost_error)]
+    return {"memory_mb": bias.memory_mb, "batch_size": bias.batch_size, "batches": bias.n, "latency": latency, "cost": cost}
 
 
 def _million(usd: float | None) -> float | None:

@@ -42,7 +42,8 @@ from sluice.optimizer.tuning.decision import Considered, Decision, Kind, Trigger
 from sluice.optimizer.tuning.deployments import CANARY, SERVING, deployment_of, require_plain, single_route
 from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.learning import grown
-from sluice.optimizer.tuning.live_profile import FEWEST, LiveProfile
+from sluice.optimizer.tuning.live_profile import FEWEST, Bias, LiveProfile
+from sluice.optimizer.tuning.outcome import Expected, OutcomeWatch
 from sluice.optimizer.tuning.promise import PromiseWatch
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
@@ -57,6 +58,7 @@ LATENCIES_KEPT = 4096  # by which the bias is found
 LATEST = 64  # of them, that tell how many wait
 LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
 SAME_COST = 0.001  # of it, up to which plans cost the same: the one in force stays, or the one with the fewest late comes
+MOST_CORRECTIONS = 16  # settings of which a decision tells what was measured less predicted
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
 
@@ -95,6 +97,7 @@ class Tuner:
         self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
         self._promises = [PromiseWatch(slo) for slo in setup.slos]
         self._services = None if self.function is None else ServiceWatch(self.function)
+        self._outcome = OutcomeWatch(setup)
         self._way = WayWatch(setup.slos, None if known is None else known.way)
         self._back_off = BackOff(self.settings.pause, self.settings.period)
         self._promise_back_off = BackOff(self.settings.pause, self.settings.period)
@@ -102,6 +105,7 @@ class Tuner:
         self._plan: Plan | None = None
         self._since = self._began = self._decided = self._changed = -inf  # ``_began``: with or without another tried beside it
         self._held: _Held | None = None
+        self._expected: Expected | None = None  # of the last decision
         self._awaited, self._lag = "", 0.0  # the digest that was decided last, and seconds from such a decision until it served
         self._compared, self._compared_over = False, 0.0  # plans, ever; and seconds of arrivals, the last time
         self._proposals: dict[str, Proposal] = {}
@@ -136,6 +140,7 @@ class Tuner:
         if self._services is not None:
             self._services.see(batches)
         self._way.see(came)
+        self._outcome.see(came)
         for batch in batches:
             self._tried[batch.function] = self._tried.get(batch.function, 0) + 1
         for batch in own:
@@ -152,20 +157,15 @@ class Tuner:
         InvalidInput
             A plan that control does not follow: with routes, classes or a size of requests, or functions that it does not know.
         """
-        require_plain(plan)
-        for route in plan.all_routes:
-            for name in route.functions:
-                offered = any(offer.function == name for offer in self.setup.offers)
-                known = self.setup.memory_of(name) is not None or offered
-                require(known, "plan.function", name, f"a function of {self.setup.function}, or workers that are offered")
+        self._require_known(plan)
         if self._plan is not None and plan.digest == self._plan.digest:
             return
-        if not plan.routes and plan.digest not in self._proposals:
-            self._given = Proposal("as it was given", plan)
         if plan.digest == self._awaited:
             self._lag = max(since - self._decided, 0.0)
         else:
-            self._held = None
+            self.given(plan)
+            self._held, self._expected = None, None
+        self._outcome.restart(since, self._expected)
         before = None if self._plan is None else self._base.digest
         self._plan, self._since = plan, since
         if self._base.digest != before:
@@ -176,6 +176,26 @@ class Tuner:
         self._latencies.clear()
         for promise in self._promises:
             promise.restart()
+
+    def given(self, plan: Plan) -> None:
+        """Somebody else put this plan into force last, before this tuner began: it can be gone back to.
+
+        Raises
+        ------
+        InvalidInput
+            As ``in_force``.
+        """
+        self._require_known(plan)
+        if not plan.routes:
+            self._given = Proposal("as it was given", plan)
+
+    def _require_known(self, plan: Plan) -> None:
+        require_plain(plan)
+        for route in plan.all_routes:
+            for name in route.functions:
+                offered = any(offer.function == name for offer in self.setup.offers)
+                known = self.setup.memory_of(name) is not None or offered
+                require(known, "plan.function", name, f"a function of {self.setup.function}, or workers that are offered")
 
     # --- what it says
 
@@ -231,6 +251,21 @@ class Tuner:
 
     def decide(self, now: float, trigger: Trigger) -> Decision:
         """Whether another plan is to come into force."""
+        outcome, promise = self._outcome.told(), percentile_name(self.setup.slos[0].percentile)
+        decision = replace(self._decide(now, trigger), since_last=outcome, corrections=self._corrections(), promise=promise)
+        serves = decision.expected
+        self._expected = None if serves is None else Expected(serves.late.value, serves.percentile.value, decision.cost)
+        self._outcome.restart(now, self._expected)
+        return decision
+
+    # --- how it gets there
+
+    def _corrections(self) -> tuple[Bias, ...]:
+        """What was measured less predicted, of the settings with the most batches, in order."""
+        most = sorted(self.live.bias(), key=lambda bias: -bias.n)[:MOST_CORRECTIONS]
+        return tuple(sorted(most, key=lambda bias: (bias.memory_mb, bias.batch_size)))
+
+    def _decide(self, now: float, trigger: Trigger) -> Decision:
         from sluice.optimizer.tuning.candidates import fitted  # 100 MB of fits and searches, which who watches does without
 
         self._decided, self._awaited = now, ""
@@ -263,8 +298,6 @@ class Tuner:
         if decision.plan is None and now >= self._changed + self.settings.least_between:
             self._back_off.found_right(rehearsal.rate, trigger.kind in ("rate", "burstiness"))
         return decision
-
-    # --- how it gets there
 
     def _take_note(self, trigger: Trigger) -> None:
         if self._services is not None and self._services.alarm is not None:
@@ -447,6 +480,9 @@ class Tuner:
             plan, why = self._change(of, trigger, held, best, serving, saving_each, change, bool(kept))
         if plan is not None:
             self._changed, self._awaited = now, plan.digest
+        serves = serving if serving is not None and (plan is None or plan.routes) else best
+        unbatched = [one for one in tried if single_route(one.proposal.plan).policy.kind == "no_batching"]
+        alone = min(unbatched, key=lambda one: (not one.keeps(of.warm), one.usd), default=None)
         return Decision(
             now,
             trigger,
@@ -462,7 +498,10 @@ class Tuner:
             of.rate,
             self._bias,
             self._way.seconds,
-            of.cost_of(serving if serving is not None and (plan is None or plan.routes) else best),
+            of.cost_of(serves),
+            serves.considered(of.warm),
+            "" if self._given is None else self._given.plan.digest,
+            "" if alone is None else alone.proposal.plan.digest,
         )
 
     @property
