@@ -4,6 +4,7 @@ No clock, no network: ``model_process.py`` reads what is given here. Times are t
 never goes back (``stream_reader.py``).
 
     plan       the plan in force, whenever it is another; one that control does not follow is left alone until there is another
+    given      the plan that somebody put there before control did, of which one that takes over has no other way to know
     see        what was recorded since the last look; a hole in it is told, so that what came before does not go on behind it
     due        what there is to decide, if anything, once all that was recorded is read
     decided    the tuner as it is after a decision, which is made elsewhere; nothing is told it meanwhile
@@ -12,6 +13,7 @@ never goes back (``stream_reader.py``).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -37,6 +39,8 @@ class ModelTuner(Protocol):
     def batches(self, batches: Sequence[MeasuredBatch]) -> None: ...
 
     def in_force(self, plan: Plan, since: float) -> None: ...
+
+    def given(self, plan: Plan) -> None: ...
 
     def due(self, now: float) -> Trigger | None: ...
 
@@ -67,6 +71,11 @@ class ModelControl:
             return f"plan {plan.digest} is left alone: {error}"
         self._follows = True
         return ""
+
+    def given(self, plan: Plan) -> None:
+        """Somebody put this plan there before control did; one that control does not follow is left alone."""
+        with contextlib.suppress(InvalidInput):
+            self.tuner.given(plan)
 
     def see(self, arrivals: NewArrivals, batches: NewBatches) -> None:
         """What was recorded since the last look."""

@@ -127,6 +127,7 @@ class ModelProcess:
         for model, plan in plans.items():
             if model == self._deciding:  # its tuner is elsewhere: at the next look
                 continue
+            given = None
             if model not in self._watched and self._left_alone.get(model) != plan.digest:
                 try:
                     tuner = self._tuner_for(plan)
@@ -137,10 +138,13 @@ class ModelProcess:
                 self._watched[model] = _Watched(ModelControl(tuner), RecordReader(self._url, model, self._namespace))
                 self._active.add(model)
                 await self._tell(model, f"controlled from plan {plan.digest} on")
+                given = await self._plans.given(model)
             if model in self._watched:
                 if since is None:
                     since = {reason.digest: reason.at for reason in reversed(await self._plans.reasons(HISTORY))}
                 words = self._watched[model].control.plan(plan, since.get(plan.digest, time.time()))
+                if given is not None:
+                    self._watched[model].control.given(given)
                 if words:
                     await self._tell(model, words)
 

@@ -33,6 +33,8 @@ class DecidingTuner:
     def in_force(self, plan: Plan, since: float) -> None:
         self.plans.append(plan.digest)
 
+    def given(self, plan: Plan) -> None: ...
+
     def due(self, now: float) -> Trigger | None:
         in_force = self.chosen is None or (self.plans and self.plans[-1] == self.chosen.digest)
         return None if in_force else Trigger("rate", now, "the rate is another")

@@ -43,6 +43,8 @@ class Flapping:
     def in_force(self, plan: Plan, since: float) -> None:
         self._now = [each.digest for each in self._plans].index(plan.digest)
 
+    def given(self, plan: Plan) -> None: ...
+
     def due(self, now: float) -> Trigger:
         return Trigger("periodic", now, "always")
 

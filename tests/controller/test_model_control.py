@@ -57,6 +57,7 @@ class FakeTuner:
         self.seen: list[MeasuredBatch] = []
         self.holes: list[float] = []
         self.plans: list[str] = []
+        self.known: list[str] = []
 
     def arrived(self, times: Any) -> None:
         self.times += list(times)
@@ -71,6 +72,9 @@ class FakeTuner:
         if plan.digest == self.refuses:
             raise InvalidInput("plan.routes", "2 routes", "none")
         self.plans.append(plan.digest)
+
+    def given(self, plan: Plan) -> None:
+        self.known.append(plan.digest)
 
     def due(self, now: float) -> Trigger | None:
         wanted = self.chosen is not None and self.plans[-1] != self.chosen.digest
@@ -355,6 +359,17 @@ async def test_of_two_controllers_one_writes_and_the_other_goes_on_when_it_is_go
     one.cancel()
     await bench.until_in_force(plan(batch_size=5).digest)
     assert [written.by for written in await bench.plans.history("m")] == ["two", "one", "somebody"]
+
+
+async def test_who_takes_over_knows_the_plan_that_somebody_gave_and_goes_back_to_it_if_it_likes(bench: Bench) -> None:
+    first, second = FakeTuner(plan(batch_size=4), wants=0), FakeTuner()
+    await bench.plans.write(plan(), "somebody")
+    one = bench.controller(lambda _: first, "one")
+    await bench.until_in_force(plan(batch_size=4).digest)
+    one.cancel()
+    bench.controller(lambda _: second, "two")
+    await bench.until(lambda: second.known)
+    assert (second.plans, second.known) == ([plan(batch_size=4).digest], [plan().digest])
 
 
 async def test_a_controller_goes_on_when_redis_was_away_and_has_lost_everything(tmp_path: Path) -> None:
