@@ -25,7 +25,8 @@ from sluice.cli.slo_options import slo_options
 from sluice.cli.values import DURATION, FILE, integer, numbers_option
 from sluice.controller.deciding import DecidingProcess
 from sluice.controller.declared_plans import DeclaredPlans
-from sluice.controller.journal import Journal, cost_in_words, read_journal
+from sluice.controller.explained import explained
+from sluice.controller.journal import Journal, read_journal
 from sluice.controller.leadership import LEASE, controller_name, lead
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
@@ -105,10 +106,8 @@ def command(
         if not entries and Path(explain).stat().st_size:
             raise InvalidInput("--explain", explain, "a file that `sluice control --journal` wrote")
         for entry in entries:
-            model = f"{entry['model']}: " if entry["model"] else ""
-            click.echo(f"{entry['at']}  {model}{entry['words']}")
-            if cost := cost_in_words(entry):
-                click.echo(f"    {cost}")
+            for line in explained(entry):
+                click.echo(line)
         return
     require(lease >= 0.3, "--lease", lease, "seconds >= 0.3")
     require(servers is None or servers >= 1, "--servers", servers, "an integer >= 1")

@@ -100,16 +100,6 @@ def read_journal(path: Path) -> Iterator[Entry]:
                 yield from (entry for line in file if (entry := _entry(line)) is not None)
 
 
-def cost_in_words(entry: Entry) -> str:
-    """What an entry says of the cost of a request by rate; empty where it says nothing."""
-    try:
-        curve = [tuple(map(float, point)) for point in entry.get("cost_by_rate", ())]
-        told = [f"{usd:.3g} ({low:.3g} to {high:.3g}) at {rate:.3g}/s" for rate, usd, low, high in curve]
-    except (TypeError, ValueError):
-        return ""
-    return f"USD per million requests (in 95 % of windows): {', '.join(told)}" if told else ""
-
-
 def _entry(line: bytes) -> Entry | None:
     try:
         entry = msgspec.json.decode(line)
