@@ -20,6 +20,7 @@ LOOK_EVERY = 5.0  # s
 MOST_READ = 100  # decisions of all models together
 MOST_PLANS = 20  # of the history of plans
 MOST_CONSIDERED = 12  # plans, of one decision
+MOST_CORRECTIONS = 16
 MOST_WORDS = 1000  # characters of a text
 
 Told = Mapping[str, Any]
@@ -73,6 +74,7 @@ def decision_of(line: bytes) -> Told | None:
     except (msgspec.DecodeError, RecursionError, KeyError, TypeError, ValueError, OverflowError):
         return None
     trigger, considered = entry.get("trigger"), entry.get("considered")
+    expected, corrections = entry.get("expected"), entry.get("measured_less_predicted")
     in_force, chosen = _text(entry.get("in_force")), _text(entry.get("chosen"))
     return {
         "at": at,
@@ -87,6 +89,18 @@ def decision_of(line: bytes) -> Told | None:
         "change_usd": _number(entry.get("change_usd")),
         "in_force": in_force,
         "chosen": chosen,
+        "expected": _considered(expected) if isinstance(expected, dict) else None,
+        "given": _text(entry.get("given")),
+        "unbatched": _text(entry.get("unbatched")),
+        "promise": _text(entry.get("promise")),
+        "way": _number(entry.get("way")),
+        "bias": _number(entry.get("bias")),
+        "since_last": _since_last(entry.get("since_last")),
+        "corrections": [
+            _correction(each)
+            for each in (corrections if isinstance(corrections, list) else [])[:MOST_CORRECTIONS]
+            if isinstance(each, dict)
+        ],
         "considered": [
             _considered(each)
             for each in (considered if isinstance(considered, list) else [])[:MOST_CONSIDERED]
@@ -101,11 +115,31 @@ def _considered(each: Mapping[str, Any]) -> dict[str, Any]:
         rehearsed = {}
     return {
         "name": _text(each.get("name")),
+        "digest": _text(each.get("digest")),
         "usd_per_million": _interval(rehearsed.get("usd_per_million")),
         "percentile": _interval(rehearsed.get("percentile")),
         "late": _interval(rehearsed.get("late")),
         "keeps": each.get("keeps") is True,
     }
+
+
+def _since_last(told: object) -> dict[str, Any] | None:
+    """What came of the decision before, as its controller measured it."""
+    if not isinstance(told, dict) or _number(told.get("requests")) is None:
+        return None
+    names = ("seconds", "requests", "arrival_rate", "mean_batch_size", "late", "percentile", "usd_per_million")
+    expected = told.get("expected")
+    if not isinstance(expected, dict):
+        expected = {}
+    of = {name: _number(expected.get(name)) for name in ("late", "percentile")}
+    of_cost = {"usd_per_million": _interval(expected.get("usd_per_million"))}
+    return {name: _number(told.get(name)) for name in names} | {"expected": of | of_cost if expected else None}
+
+
+def _correction(each: Mapping[str, Any]) -> dict[str, Any]:
+    """What was measured less what was predicted of a setting: each a mean and its standard error."""
+    numbers = {name: _number(each.get(name)) for name in ("memory_mb", "batch_size", "batches")}
+    return numbers | {name: _numbers(each.get(name), 2) for name in ("latency", "cost")}
 
 
 def _text(value: object) -> str:
@@ -120,4 +154,8 @@ def _number(value: object) -> float | None:
 
 def _interval(value: object) -> list[float | None] | None:
     """An estimate and its bounds."""
-    return [_number(each) for each in value] if isinstance(value, list) and len(value) == 3 else None
+    return _numbers(value, 3)
+
+
+def _numbers(value: object, n: int) -> list[float | None] | None:
+    return [_number(each) for each in value] if isinstance(value, list) and len(value) == n else None

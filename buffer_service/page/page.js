@@ -217,7 +217,20 @@ function costs(cost) {
     ? `; ${digits(alone.usd_per_million / predicted.usd_per_million)} times this plan's` : "";
   const one = (name, told, more) => term(name, or(told.usd_per_hour, usd), known(told.usd_per_million)
     ? `${usd(told.usd_per_million)} a million${more}` : "this plan says nothing of it", known(told.usd_per_hour));
-  return [...used(cost.used), one("an hour, predicted", predicted, ""), one("an hour without batching, predicted", alone, less)];
+  const planned = [one("an hour, predicted", predicted, ""), one("an hour without batching, predicted", alone, less)];
+  return [...used(cost.used), ...planned.slice(0, cost.rehearsed?.unbatched && !known(alone.usd_per_million) ? 1 : 2), ...rehearsed(cost.rehearsed)];
+}
+
+/** What the last decision found that others would cost on the same arrivals. */
+function rehearsed(told) {
+  if (!told) return [];
+  const serving = told.serving?.usd_per_million;
+  const beside = (other) => [known(serving) && serving > 0 && known(other.usd_per_million) ? `${digits(other.usd_per_million / serving)} times the plan in force` : null,
+    other.keeps ? null : "does not surely keep the promise"].filter(Boolean);
+  const one = (name, other) => other ? [term(name, or(other.usd_per_hour, usd),
+    [known(other.usd_per_million) ? `${usd(other.usd_per_million)} a million` : "not known", ...beside(other)].join("; "), known(other.usd_per_hour))] : [];
+  return [...one("an hour, rehearsed", told.serving), ...one("an hour without batching, rehearsed", told.unbatched),
+    ...one("an hour under the plan that somebody gave, rehearsed", told.given)];
 }
 
 // -- what controllers decided
@@ -247,9 +260,10 @@ function decided(model, control) {
 }
 
 function expected(decision) {
-  const of = decision.considered.find((each) => each.name === (decision.chosen || decision.in_force));
+  const of = decision.expected ?? decision.considered.find((each) => each.name === (decision.changed ? decision.chosen : decision.in_force));
   const said = [
     of ? `${between(of.late, percent)} late, ${between(of.usd_per_million, usd)} a million` : null,
+    of && decision.promise ? `${decision.promise} ${between(of.percentile, seconds)}` : null,
     known(decision.arrival_rate) ? `at ${digits(decision.arrival_rate)} requests/s` : null,
     decision.changed && known(decision.saving_usd_per_hour) ? `${usd(decision.saving_usd_per_hour)} saved an hour` : null,
     decision.changed && decision.change_usd ? `the change costs ${usd(decision.change_usd)}` : null,
@@ -257,13 +271,30 @@ function expected(decision) {
   return [element("span", {class: "predicted"}, "Expected"), `: ${said.join(", ") || "not told"}.`];
 }
 
+/** What came of a decision: as the controller told it of all processes at the next, or as this process measured it since then. */
 function came(decision, promise) {
-  const {measured} = decision;
+  const {measured, came: told} = decision;
+  if (told) {
+    const beside = (value) => value ? ` (expected ${value})` : "", {expected: of} = told;
+    return [`Came of it, at all processes in ${minutes(told.seconds)}: ${or(told.late, percent)} late${beside(of && or(of.late, percent))}`,
+      known(told.percentile) ? `${decision.promise || "percentile"} ${seconds(told.percentile)}${beside(of && or(of.percentile, seconds))}` : null,
+      known(told.usd_per_million) ? `${usd(told.usd_per_million)} a million${beside(of && known(of.usd_per_million?.[0]) ? `${between(of.usd_per_million, usd)} at this rate` : "")}` : null,
+      `${count(told.requests)} requests, ${or(told.arrival_rate, digits)} a second`].filter(Boolean).join(", ") + ".";
+  }
   if (!measured) return "Measured: too little is kept of that time.";
   if (!measured.ended) return "Measured: no request has ended.";
   const at = promise && measured.latency.find((each) => each.name === `p${digits(promise.percentile, 15)}`);
   return `Measured until the next one or now: ${percent(measured.late / measured.ended)} late or not answered of ${count(measured.ended)}, `
     + `${digits(measured.arrival_rate)} requests/s${at ? `, ${at.name} ${bounds(at)}` : ""}.`;
+}
+
+/** What was measured less what was predicted of each memory size and batch size, which plans are corrected by. */
+function corrected(decision) {
+  const signed = (value, scale) => !value || !known(value[0]) ? "not known"
+    : `${value[0] < 0 ? "−" : "+"}${digits(Math.abs(scale * value[0]))}${known(value[1]) ? ` ± ${digits(scale * value[1], 2)}` : ""}`;
+  return table(`What the last decision corrected its plans by; ${seconds(decision.way ?? 0)} are spent on the way through the buffer, and ${seconds(decision.bias ?? 0)} were added to every rehearsal`,
+    ["memory, MB", "batch size", "batches", "latency, ms", "cost, %"],
+    decision.corrections.map((each) => [String(each.memory_mb), String(each.batch_size), count(each.batches), signed(each.latency, 1000), signed(each.cost, 100)]));
 }
 
 /** The plans of a decision side by side, in what an hour of each would cost at the rate that is measured now. */
@@ -296,6 +327,8 @@ class Model {
     this.decisions = element("div");
     this.weighed = scroll(`Plans that were compared for ${name}`);
     this.considered = folded("What the last decision compared", this.weighed);
+    this.learned = scroll(`What was measured less predicted of ${name}`);
+    this.corrections = folded("Measured less predicted", this.learned);
     this.routes = scroll(`Routes and functions of ${name}`);
     this.workers = scroll(`Workers of ${name}`);
     this.more = element("div");
@@ -304,7 +337,7 @@ class Model {
       element("div", {class: "plots"}, this.rate.node, this.late.node, this.waiting.node, this.sizes.node),
       element("h3", {}, "Latency and promises"), this.latency,
       element("h3", {}, "Plan in force"), this.words, this.tables,
-      element("h3", {}, "Decisions"), this.decisions, this.considered,
+      element("h3", {}, "Decisions"), this.decisions, this.considered, this.corrections,
       element("h3", {}, "Routes, functions and workers"), this.routes, this.workers, this.more);
   }
 
@@ -338,12 +371,11 @@ class Model {
       ["promised", "answers took"]), leftOut(model.classes_left_out, "classes"));
     this.plan(plan);
     show(this.decisions, ...decided(model, control));
-    if (this.decisions.firstElementChild.localName !== "ol") this.considered.hidden = true;
-    else {
-      const last = model.decisions.find((each) => each.considered.length);
-      this.considered.hidden = !last;
-      if (last) show(this.weighed, weighed(last, measured.arrival_rate));
-    }
+    const last = model.decisions.find((each) => each.considered.length), learned = model.decisions.find((each) => each.corrections.length);
+    this.considered.hidden = !last;
+    if (last) show(this.weighed, weighed(last, model.all_processes?.arrival_rate ?? measured.arrival_rate));
+    this.corrections.hidden = !learned;
+    if (learned) show(this.learned, corrected(learned));
     show(this.routes, table("Routes", ["route", "variant", "accuracy", "share planned", "share measured", "waiting", "mean batch", "function", "calls under way", "state"],
       functionsRows(model), ["variant", "function", "state"]));
     const workers = workersRows(model);

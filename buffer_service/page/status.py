@@ -128,6 +128,7 @@ class Watch:
         rate = shared.arrival_rate if shared is not None else window.arrival_rate
         reason = self._decisions.reasons.get((name, plan.digest))
         refused = [_refused(refusal) for refusal in refusals if refusal.model == name]
+        decisions = self._tell_decisions(now, name, plan.slo, history, totals)
         return {
             "name": name,
             "plan": self._tell_plan(plan)
@@ -141,18 +142,19 @@ class Watch:
             "routes": [self._tell_route(model, route, window, totals.waiting) for route in plan.all_routes[:MOST_PARTS]],
             "routes_left_out": max(0, len(plan.all_routes) - MOST_PARTS),
             "invoked": _tell_invoked(window.invoked),
-            "cost": _tell_cost(plan, rate) | {"used": _tell_used(plan, window.invoked, rate, self._prices)},
-            "decisions": self._tell_decisions(now, name, plan.slo, history, totals),
+            "cost": _tell_cost(plan, rate)
+            | {"used": _tell_used(plan, window.invoked, rate, self._prices), "rehearsed": _tell_rehearsed(decisions, rate)},
+            "decisions": decisions,
         }
 
     def _tell_decisions(self, now: float, name: str, slo: Slo | None, history: History, totals: Totals) -> list[dict[str, Any]]:
-        """The newest decisions about a model, each with what happened from it to the next."""
-        set_off, told, until = self._date() - now, [], now
+        """The newest decisions about a model, each with what happened from it to the next: here, and as the next one tells it."""
+        set_off, told, until, came = self._date() - now, [], now, None
         for entry in [entry for entry in self._decisions.entries if entry["model"] == name][:MOST_DECISIONS]:
             since = entry["at"] - set_off
             window = history.between(since, until, now, totals)
-            told.append({**entry, "measured": _tell_window(slo, window) if window is not None else None})
-            until = since
+            told.append({**entry, "measured": _tell_window(slo, window) if window is not None else None, "came": came})
+            until, came = since, entry["since_last"]
         return told
 
     def _tell_plan(self, plan: Plan) -> dict[str, Any]:
@@ -288,6 +290,20 @@ def _tell_cost(plan: Plan, rate: float | None) -> dict[str, Any]:
     if plan.predicted is not None:
         usd, alone = plan.predicted.cost_per_request, plan.predicted.cost_without_batching
     return {"predicted": _usd(usd, rate), "predicted_without_batching": _usd(None if alone is msgspec.UNSET else alone, rate)}
+
+
+def _tell_rehearsed(decisions: Sequence[Mapping[str, Any]], rate: float | None) -> dict[str, Any] | None:
+    """What the last decision that compared plans found the plan to cost that serves, that which somebody gave, and no batching."""
+    last = next((each for each in decisions if each["considered"]), None)
+    if last is None:
+        return None
+    digests = {"serving": (last["expected"] or {}).get("digest"), "given": last["given"], "unbatched": last["unbatched"]}
+    found: dict[str, Any] = {}
+    for name, digest in digests.items():
+        one = next((each for each in last["considered"] if digest and each["digest"] == digest), None)
+        usd = one["usd_per_million"] if one is not None else None
+        found[name] = None if one is None else _usd(usd[0] / 1e6 if usd and usd[0] is not None else None, rate) | {"keeps": one["keeps"]}
+    return found
 
 
 def _tell_invoked(invoked: Invoked) -> dict[str, Any]:

@@ -22,6 +22,7 @@ HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=do
 TABLE = PolicyDocument.of(constructors.size_or_timeout(4, 0.01))
 READ = "document.querySelectorAll('section.model').length > 0"
 TEXT = "document.body.innerText"
+OPEN_ALL = "document.querySelectorAll('section.model details:not([hidden]) > summary').forEach((each) => each.click())"
 
 
 async def read_again(tab):
@@ -100,8 +101,36 @@ async def test_decisions_are_shown_with_what_they_expected_and_what_came_of_them
         assert "cheaper " + HOSTILE in text and f"The controller {HOSTILE} leads." in text and "✗ " + HOSTILE in text
         assert "1 % (0 % to 2 %) late, 1.5 USD (1.2 USD to 1.8 USD) a million, at 12.5 requests/s, 0.25 USD saved an hour" in text
         assert await tab.evaluate("document.title") == "Sluice" and tab.errors == []
-        await tab.evaluate("[...document.querySelectorAll('section.model summary')].at(-1).click()")
+        await tab.evaluate(OPEN_ALL)
         await tab.until(f"document.body.innerText.includes({HOSTILE + ' (chosen)'!r})")
+
+
+async def test_what_came_of_a_decision_what_it_was_corrected_by_and_what_others_would_cost_are_shown(function):
+    def of(name, digest, usd, keeps=True):
+        rehearsed = {"usd_per_million": [usd, usd, usd], "percentile": [0.2, 0.2, 0.2], "late": [0.0, 0.0, 0.0]}
+        return {"name": name, "digest": digest, "rehearsed": rehearsed, "keeps": keeps}
+
+    plans = [of("a table", "new", 0.5), of("as it was given", "old", 1.0), of("no batching", "alone", 2.0, keeps=False)]
+    more = {"model": "resnet", "considered": plans, "expected": plans[0], "given": "old", "unbatched": "alone", "promise": "p95"}
+    cost = {"usd_per_million": 0.52, "expected": {"late": 0.01, "percentile": 0.2, "usd_per_million": [0.5, 0.4, 0.6]}}
+    since = {"seconds": 290, "requests": 4000, "arrival_rate": 13.8, "mean_batch_size": 4, "late": 0.02, "percentile": 0.21} | cost
+    setting = {"memory_mb": 1769, "batch_size": 4, "batches": 120, "latency": [0.0021, 0.0001], "cost": [-0.03, None]}
+    new = entry(time.time() - 1.0, **more, since_last=since, measured_less_predicted=[setting], way=0.0025, bias=0.001)
+    journal = Journal(new, entry(time.time() - 4000.0, **more))
+    async with serving(function, None, plans=Plans(resnet()), journal=journal) as buffer, browser(BROWSER) as tab:
+        await tab.open(buffer.url)
+        await tab.until(READ)
+        await tab.evaluate(OPEN_ALL)
+        text = " ".join((await tab.evaluate(TEXT)).split())
+        assert (
+            "Came of it, at all processes in 4.8 min: 2 % late (expected 1 %), p95 210 ms (expected 200 ms), "
+            "0.52 USD a million (expected 0.5 USD (0.4 USD to 0.6 USD) at this rate), 4,000 requests, 13.8 a second."
+        ) in text
+        assert "1769 4 120 +2.1 ± 0.1 −3" in text and "2.5 ms are spent on the way through the buffer" in text
+        assert "an hour without batching, rehearsed" in text and "an hour without batching, predicted" not in text
+        assert "2 USD a million; 4 times the plan in force; does not surely keep the promise" in text
+        assert "an hour under the plan that somebody gave, rehearsed" in text and "1 USD a million; 2 times the plan in force" in text
+        assert tab.errors == []
 
 
 async def test_a_style_or_a_script_that_is_put_into_the_page_does_not_run(function):

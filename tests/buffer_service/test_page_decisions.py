@@ -11,7 +11,7 @@ from msgspec import structs
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Slo
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.page.decisions import LOOK_EVERY, MOST_CONSIDERED, MOST_WORDS, Decisions, decision_of
+from sluice.buffer_service.page.decisions import LOOK_EVERY, MOST_CONSIDERED, MOST_CORRECTIONS, MOST_WORDS, Decisions, decision_of
 from sluice.buffer_service.page.history import SAMPLE_EVERY
 from sluice.buffer_service.page.status import MOST_DECISIONS
 from sluice.buffer_service.redis_plans import RedisPlans
@@ -76,6 +76,34 @@ def test_an_entry_is_told_with_what_it_was_due_for_what_it_compared_and_what_it_
     assert (considered["name"], considered["usd_per_million"], considered["keeps"]) == ("as it is", [1.1, 1.0, 1.2], True)
 
 
+def test_what_came_of_the_one_before_and_what_was_corrected_are_told_and_bounded():
+    since = {"requests": 4, "late": 0.5, "percentile": None, "expected": {"late": 0.1, "usd_per_million": [1, 2, 3]}}
+    setting = {"memory_mb": 512, "batch_size": 2, "batches": 9, "latency": [0.001, None], "cost": "x"}
+    told = decision_of(entry(0.0, since_last=since, measured_less_predicted=[setting] * 99, expected=CONSIDERED))
+    assert told["expected"]["digest"] == "d1" and len(told["corrections"]) == MOST_CORRECTIONS
+    assert told["corrections"][0] == setting | {"cost": None}
+    came = told["since_last"]
+    assert (came["requests"], came["late"], came["seconds"]) == (4, 0.5, None)
+    assert came["expected"] == {"late": 0.1, "percentile": None, "usd_per_million": [1, 2, 3]}
+    for wrong in ([], "x", {"requests": "4"}):
+        assert decision_of(entry(0.0, since_last=wrong, measured_less_predicted=3, expected=[]))["since_last"] is None
+
+
+async def test_a_decision_has_what_the_next_one_says_came_of_it_and_the_cost_of_others_is_told_at_the_rate_of_now(function):
+    since = {"requests": 4000, "late": 0.02}
+    plans = [CONSIDERED, CONSIDERED | {"digest": "d2", "keeps": False}]
+    new = entry(time.time() - 1.0, since_last=since, considered=plans, given="d2", unbatched="d9", expected=CONSIDERED)
+    async with serving(function, None, plans=served(), journal=Journal(new, entry(time.time() - 4000.0))) as buffer:
+        model = (await told(buffer))["models"][0]
+    assert [each["came"] and each["came"]["requests"] for each in model["decisions"]] == [None, 4000]
+    rehearsed = model["cost"]["rehearsed"]
+    assert (rehearsed["serving"]["usd_per_million"], rehearsed["given"]["keeps"], rehearsed["unbatched"]) == (
+        pytest.approx(1.1),
+        False,
+        None,
+    )
+
+
 def test_the_reason_of_a_decision_is_told_where_it_has_one_beside_its_words():
     assert decision_of(entry(0.0, why="it costs 3 % less"))["words"] == "it costs 3 % less"
 
@@ -93,7 +121,7 @@ def test_of_an_entry_by_somebody_else_what_has_another_type_is_left_out_and_what
     told = decision_of(entry(0.0, **wrong, changed="yes", arrival_rate=True, change_usd="1"))
     assert (told["trigger"], told["words"], told["digest"], told["changed"]) == ("", "nothing is cheaper", None, False)
     assert (told["arrival_rate"], told["change_usd"], len(told["alarm"])) == (None, None, MOST_WORDS)
-    nothing = {"name": "", "usd_per_million": None, "percentile": None, "late": None, "keeps": False}
+    nothing = {"name": "", "digest": "", "usd_per_million": None, "percentile": None, "late": None, "keeps": False}
     assert told["considered"] == [nothing]
     assert len(decision_of(entry(0.0, considered=[CONSIDERED] * 99))["considered"]) == MOST_CONSIDERED
     for interval, is_told in (([1], None), ([1, None, "x"], [1.0, None, None]), ("abc", None)):
