@@ -225,7 +225,7 @@ function costs(cost) {
 function rehearsed(told) {
   if (!told) return [];
   const serving = told.serving?.usd_per_million;
-  const beside = (other) => [known(serving) && serving > 0 && known(other.usd_per_million) ? `${digits(other.usd_per_million / serving)} times the plan in force` : null,
+  const beside = (other) => [other !== told.serving && known(serving) && serving > 0 && known(other.usd_per_million) ? `${digits(other.usd_per_million / serving)} times the plan in force` : null,
     other.keeps ? null : "does not surely keep the promise"].filter(Boolean);
   const one = (name, other) => other ? [term(name, or(other.usd_per_hour, usd),
     [known(other.usd_per_million) ? `${usd(other.usd_per_million)} a million` : "not known", ...beside(other)].join("; "), known(other.usd_per_hour))] : [];
@@ -251,11 +251,11 @@ function decided(model, control) {
       : "No controller writes here: the plan is the one that somebody put there.")];
   }
   return [element("ol", {class: "decisions"}, model.decisions.map((each) => element("li", {},
-    element("p", {}, element("strong", {}, `${moment(each.at)} ${each.changed ? "changed the plan" : "kept the plan"}`),
+    element("p", {}, element("strong", {}, `${moment(each.at)} ${each.changed ? "changed the plan" : each.trigger ? "kept the plan" : "noted"}`),
       each.digest ? [" to ", element("code", {}, each.digest)] : [], each.trigger ? ` (${each.trigger})` : ""),
     each.words ? element("p", {}, each.words) : null,
     each.alarm ? element("p", {class: "bad"}, `✗ ${each.alarm}`) : null,
-    element("p", {class: "quiet"}, expected(each), element("br"), came(each, model.plan.promises[0])),
+    each.trigger ? element("p", {class: "quiet"}, expected(each), element("br"), came(each, model.plan.promises[0])) : null,
   ))), element("p", {class: control.trouble ? "bad" : "quiet"}, leads(control))];
 }
 

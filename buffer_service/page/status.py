@@ -153,7 +153,8 @@ class Watch:
         for entry in [entry for entry in self._decisions.entries if entry["model"] == name][:MOST_DECISIONS]:
             since = entry["at"] - set_off
             window = history.between(since, until, now, totals)
-            told.append({**entry, "measured": _tell_window(slo, window) if window is not None else None, "came": came})
+            measured = _tell_window(slo, window) if window is not None else None
+            told.append({**entry, "measured": measured, "came": came if entry["trigger"] else None})  # what is only noted is none
             until, came = since, entry["since_last"]
         return told
 

@@ -226,11 +226,12 @@ def the_profile() -> list[str]:
             last 256 batches of a setting count, of 512 settings at most.""",
             """`restart(since)` forgets what was before an alarm; fewer than eight batches change nothing.""",
             """Without a profile (`LiveProfile(function="mlp-{memory_mb}")`) a size counts from eight batches on, and nothing
-            is said of larger batches than were seen: plans begin without batching.""",
+            is said of larger batches than were seen: plans begin without batching. What was learned before `restart` is then
+            the profile that was known, so that sizes that have not come since keep its curve.""",
             """INIT is what cold batches take beyond warm ones, `cold_share()` how many there are, `overhead()` what an
             invocation takes beyond the function's own time.""",
             """`bias()` is what was measured less what was predicted, for latency and cost, by memory size and batch size, with
-            standard errors.""",
+            standard errors: each decision tells it, in the journal and on the live page.""",
         ),
         "A profile whose points have sizes of requests is refused: a measured batch does not tell those of its own.",
     ]
