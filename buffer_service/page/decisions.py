@@ -131,14 +131,14 @@ def _since_last(told: object) -> dict[str, Any] | None:
     expected = told.get("expected")
     if not isinstance(expected, dict):
         expected = {}
-    of = {name: _number(expected.get(name)) for name in ("late", "percentile")}
-    of_cost = {"usd_per_million": _interval(expected.get("usd_per_million"))}
-    return {name: _number(told.get(name)) for name in names} | {"expected": of | of_cost if expected else None}
+    of: dict[str, Any] = {name: _number(expected.get(name)) for name in ("late", "percentile")}
+    of["usd_per_million"] = _interval(expected.get("usd_per_million"))
+    return {name: _number(told.get(name)) for name in names} | {"expected": of if expected else None}
 
 
 def _correction(each: Mapping[str, Any]) -> dict[str, Any]:
     """What was measured less what was predicted of a setting: each a mean and its standard error."""
-    numbers = {name: _number(each.get(name)) for name in ("memory_mb", "batch_size", "batches")}
+    numbers: dict[str, Any] = {name: _number(each.get(name)) for name in ("memory_mb", "batch_size", "batches")}
     return numbers | {name: _numbers(each.get(name), 2) for name in ("latency", "cost")}
 
 

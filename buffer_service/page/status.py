@@ -302,8 +302,11 @@ def _tell_rehearsed(decisions: Sequence[Mapping[str, Any]], rate: float | None) 
     found: dict[str, Any] = {}
     for name, digest in digests.items():
         one = next((each for each in last["considered"] if digest and each["digest"] == digest), None)
-        usd = one["usd_per_million"] if one is not None else None
-        found[name] = None if one is None else _usd(usd[0] / 1e6 if usd and usd[0] is not None else None, rate) | {"keeps": one["keeps"]}
+        if one is None:
+            found[name] = None
+            continue
+        usd = (one["usd_per_million"] or [None])[0]
+        found[name] = _usd(None if usd is None else usd / 1e6, rate) | {"keeps": one["keeps"]}
     return found
 
 

@@ -74,7 +74,7 @@ class Outcome:
 
     @property
     def expected_usd(self) -> Estimate:
-        """Per request, at the rate that it turned out to be, and between which values one window was expected; ``nan`` beyond the curve."""
+        """Per request, at the rate that it was, and between which values one window was expected; ``nan`` beyond the curve."""
         curve, rate = CostCurve() if self.expected is None else self.expected.cost, self.arrival_rate
         known = bool(curve.rates) and curve.rates[0] <= rate <= curve.rates[-1]
         return curve.at(rate) if known else Estimate(nan, nan, nan)
@@ -116,7 +116,7 @@ class OutcomeWatch:
         self._latencies: defaultdict[int, float] = defaultdict(float)  # requests, by logarithm of the latency in steps
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
-        """Take in batches; what latencies tell stands for all answers of their batch, as other processes have some of the callers."""
+        """Take in batches; what latencies tell stands for all answers of a batch, of which other processes have some callers."""
         limit = self._setup.slos[0].latency
         for batch in batches:
             if batch.ended_at < self._since != inf:

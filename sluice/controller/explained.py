@@ -1,4 +1,4 @@
-"""A journal read back as sentences: what each decision was due for, what it compared and expected, and what came of the one before."""
+"""A journal read back as sentences: what a decision was due for, compared and expected, and what came of the one before."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def _figures(decision: _Decision) -> Iterator[str]:
         yield "measured less predicted, with standard errors; seconds of a batch, and part of its cost:"
         yield from (f"  {_corrected(each)}" for each in decision.measured_less_predicted)
     if decision.way or decision.bias:
-        yield f"on the way through the buffer: {milliseconds(decision.way)}; added to every rehearsal: {milliseconds(decision.bias)}"
+        way, bias = milliseconds(decision.way), milliseconds(decision.bias)
+        yield f"on the way through the buffer: {way}; added to every rehearsal: {bias}"
     if decision.cost_by_rate:
         curve = decision.cost_by_rate
         step = max(1, -(-(len(curve) - 1) // (MOST_RATES - 1)))

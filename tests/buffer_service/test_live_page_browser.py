@@ -129,7 +129,9 @@ async def test_what_came_of_a_decision_what_it_was_corrected_by_and_what_others_
         assert "1769 4 120 +2.1 ± 0.1 −3" in text and "2.5 ms are spent on the way through the buffer" in text
         assert "an hour without batching, rehearsed" in text and "an hour without batching, predicted" not in text
         assert "2 USD a million; 4 times the plan in force; does not surely keep the promise" in text
-        assert "an hour under the plan that somebody gave, rehearsed" in text and "1 USD a million; 2 times the plan in force" in text
+        assert (
+            "an hour under the plan that somebody gave, rehearsed" in text and "1 USD a million; 2 times the plan in force" in text
+        )
         assert tab.errors == []
 
 

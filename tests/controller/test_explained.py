@@ -16,8 +16,12 @@ from sluice.optimizer.tuning.live_profile import Bias
 from sluice.optimizer.tuning.outcome import Expected, Outcome
 
 CURVE = CostCurve(tuple(float(2**k) for k in range(13)), (Estimate(4e-7, 3e-7, 5e-7),) * 13)
-OLD = Considered("in force", "a1", None, None, Estimate(5e-7, 5e-7, 5e-7), Estimate(0.04, 0.03, 0.05), Estimate(1, 1, 1), 1.0, False)
-NEW = Considered("last moment", "b2", 3e-7, 0.09, Estimate(4e-7, 3e-7, 5e-7), Estimate(0.09, 0.08, 0.1), Estimate(0, 0, 0), 0.0, True)
+OLD = Considered(
+    "in force", "a1", None, None, Estimate(5e-7, 5e-7, 5e-7), Estimate(0.04, 0.03, 0.05), Estimate(1, 1, 1), 1.0, False
+)
+NEW = Considered(
+    "last moment", "b2", 3e-7, 0.09, Estimate(4e-7, 3e-7, 5e-7), Estimate(0.09, 0.08, 0.1), Estimate(0, 0, 0), 0.0, True
+)
 CAME = Outcome(300.0, 1200, 2.0, 0.002, 0.141, 4.01e-7, Expected(0.003, 0.142, CURVE))
 DECISION = Decision(
     1.7e9, Trigger("rate", 1.7e9, "more come"), (NEW, OLD), None, "last moment", "in force", 0.1, 0.0, 0, "it is cheaper", "",
