@@ -13,8 +13,8 @@ from sluice.optimizer.tuning.cost_curve import CostCurve
 from sluice.optimizer.tuning.live_profile import Bias
 from sluice.optimizer.tuning.outcome import Outcome
 
-Kind = Literal["start", "periodic", "rate", "burstiness", "promise", "service", "way", "canary", "learning"]
-URGENT: frozenset[Kind] = frozenset({"start", "promise", "service"})
+Kind = Literal["start", "periodic", "rate", "burstiness", "promise", "service", "way", "canary", "learning", "refused"]
+URGENT: frozenset[Kind] = frozenset({"start", "promise", "service", "refused"})
 
 
 class Trigger(NamedTuple):

@@ -53,6 +53,7 @@ from sluice.optimizer.tuning.way import WayWatch
 
 OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
+REFUSED_AFTER = 10.0  # s from which batches of other plans tell that the buffers do not follow one, where none is of it
 MOST_KEPT = 12  # proposals that are rehearsed again and again
 LATENCIES_KEPT = 4096  # by which the bias is found
 LATEST = 64  # of them, that tell how many wait
@@ -106,6 +107,9 @@ class Tuner:
         self._since = self._began = self._decided = self._changed = -inf  # ``_began``: with or without another tried beside it
         self._held: _Held | None = None
         self._expected: Expected | None = None  # of the last decision
+        self._before: Plan | None = None  # that served before one of control came, until a batch of that was seen
+        self._not_followed = 0  # batches since then, which were of other plans
+        self._shunned: dict[str, float] = {}  # functions, or digests of plans, that buffers refused, and until when (s)
         self._awaited, self._lag = "", 0.0  # the digest that was decided last, and seconds from such a decision until it served
         self._compared, self._compared_over = False, 0.0  # plans, ever; and seconds of arrivals, the last time
         self._proposals: dict[str, Proposal] = {}
@@ -141,6 +145,8 @@ class Tuner:
             self._services.see(batches)
         self._way.see(came)
         self._outcome.see(came)
+        self._before = None if own else self._before
+        self._not_followed += sum(batch.first_came >= self._since + REFUSED_AFTER for batch in batches)
         for batch in batches:
             self._tried[batch.function] = self._tried.get(batch.function, 0) + 1
         for batch in own:
@@ -163,9 +169,10 @@ class Tuner:
         if plan.digest == self._awaited:
             self._lag = max(since - self._decided, 0.0)
         else:
-            self.given(plan)
+            self._keep_given(plan)
             self._held, self._expected = None, None
         self._outcome.restart(since, self._expected)
+        self._before, self._not_followed = self._plan if plan.digest == self._awaited else None, 0
         before = None if self._plan is None else self._base.digest
         self._plan, self._since = plan, since
         if self._base.digest != before:
@@ -186,6 +193,11 @@ class Tuner:
             As ``in_force``.
         """
         self._require_known(plan)
+        self._keep_given(plan)
+        if self._plan is not None and plan.digest != self._plan.digest:  # which another controller wrote
+            self._before = plan
+
+    def _keep_given(self, plan: Plan) -> None:
         if not plan.routes:
             self._given = Proposal("as it was given", plan)
 
@@ -222,6 +234,9 @@ class Tuner:
             return Trigger("start", now, "no plan is in force") if now >= self._decided + self.settings.pause else None
         if now < self._decided + self.settings.pause:
             return None
+        if self._before is not None and self._not_followed >= FEWEST:
+            words = f"the buffers have not followed plan {self._plan.digest} since it was written {now - self._since:.0f} s ago"
+            return Trigger("refused", now, words)
         for promise in self._promises:
             if promise.alarm is not None and self._promise_back_off.heeds(None, now - self._decided):
                 return Trigger("promise", promise.alarm.at, promise.alarm.words)
@@ -271,6 +286,8 @@ class Tuner:
         self._decided, self._awaited = now, ""
         held, self._held = self._held, None
         self._take_note(trigger)
+        if self._before is not None and self._not_followed >= FEWEST:
+            return self._go_back(now, trigger, self._before)
         function, profile, times = self.function, self.profile, self._recent.times()
         if self._plan is None and (profile is None or len(times) < self.settings.fewest):
             return self._begin(now, trigger, profile)
@@ -298,6 +315,24 @@ class Tuner:
         if decision.plan is None and now >= self._changed + self.settings.least_between:
             self._back_off.found_right(rehearsal.rate, trigger.kind in ("rate", "burstiness"))
         return decision
+
+    def _go_back(self, now: float, trigger: Trigger, before: Plan) -> Decision:
+        """To the plan that is followed, as the buffers refuse the one that was written: a function is not there, perhaps."""
+        assert self._plan is not None
+        serving = {name for route in before.all_routes for name in route.functions}
+        refused = {name for route in self._plan.all_routes for name in route.functions} - serving
+        until = now + self.settings.horizon
+        self._shunned = {name: end for name, end in self._shunned.items() if end > now}
+        self._shunned |= dict.fromkeys(refused or {self._plan.digest}, until)
+        self._changed, self._awaited = now, before.digest
+        what = ", ".join(sorted(refused)) or "it"
+        why = f"the plan before it is put back; {what} is not tried again for {self.settings.horizon:g} s"
+        return replace(self._stays(now, trigger, ""), plan=before, why=why)
+
+    def _shuns(self, plan: Plan, now: float) -> bool:
+        """Whether the buffers lately refused it, or a plan with one of its functions."""
+        names = {plan.digest, *(name for route in plan.all_routes for name in route.functions)}
+        return any(self._shunned.get(name, now) > now for name in names)
 
     def _take_note(self, trigger: Trigger) -> None:
         if self._services is not None and self._services.alarm is not None:
@@ -442,7 +477,8 @@ class Tuner:
             serving = of.tried(replace(made, name=f"in force: {made.name}") if made else Proposal("in force", self._base))
             of.warm = set(route.functions)
         known = {proposal.plan.digest: proposal for proposal in (self._given, *self._proposals.values()) if proposal is not None}
-        tried = [found for proposal in known.values() if (found := of.tried(proposal)) is not None]
+        wanted = [proposal for proposal in known.values() if not self._shuns(proposal.plan, now)]
+        tried = [found for proposal in wanted if (found := of.tried(proposal)) is not None]
         if serving is not None:
             tried = [one for one in tried if one.proposal.plan.digest != serving.proposal.plan.digest]
             tried.append(serving)

@@ -392,6 +392,64 @@ def test_a_memory_size_that_was_never_measured_gets_a_share_first() -> None:
     assert run.plans[-1][1].function == "f-885"
 
 
+def test_a_plan_that_the_buffers_do_not_follow_is_taken_back_and_its_function_is_left_alone_for_an_hour() -> None:
+    setup = TuningSetup("m", (SLO,), profile_of(1769, 3538))
+    tuner = Tuner(setup)
+    plan, times = plan_without_batching(1769), poisson_times(50, 12_000)
+    tuner.in_force(plan, 1.7e9)
+
+    def goes_on(since: float, until: float, digest: str) -> None:
+        came = times[(times > 1.7e9 + since) & (times <= 1.7e9 + until)]
+        tuner.arrived(came)
+        tuner.batches(batches_of(came, digest, 0.02))
+
+    tuner.arrived(times[times <= 1.7e9 + 81])
+    wanted = tuner.decide(1.7e9 + 81, tuner.due(1.7e9 + 81)).plan  # type: ignore[arg-type]
+    assert wanted is not None
+    tuner.in_force(wanted, 1.7e9 + 82)
+    goes_on(81, 90, plan.digest)  # batches that were under way, and a buffer that is slow to ask its function
+    due = tuner.due(1.7e9 + 90)
+    assert due is None or due.kind != "refused"
+    goes_on(90, 95, plan.digest)
+    trigger = tuner.due(1.7e9 + 95)
+    assert trigger is not None and trigger.kind == "refused" and trigger.urgent and wanted.digest in trigger.words
+    back = tuner.decide(1.7e9 + 95, trigger)
+    assert back.plan == plan and "is not tried again for 3600 s" in back.why
+    tuner.in_force(plan, 1.7e9 + 96)
+    goes_on(96, 200, plan.digest)
+    tuner.decide(1.7e9 + 200, Trigger("periodic", 1.7e9 + 200, "later"))
+    new = {name for route in wanted.all_routes for name in route.functions} - {plan.function}
+    shunned = new or {wanted.digest}
+    again = tuner.decide(1.7e9 + 220, Trigger("periodic", 1.7e9 + 220, "later"))
+    assert not any(shunned & {one.digest, *(name for name in new if name.removeprefix("f-") in one.name)} for one in again.considered)
+    assert tuner._shuns(wanted, 1.7e9 + 95 + 3599) and not tuner._shuns(wanted, 1.7e9 + 95 + 3601)
+
+
+def test_who_takes_over_a_plan_that_the_buffers_do_not_follow_goes_back_to_the_one_that_somebody_gave() -> None:
+    tuner, given, written = Tuner(SETUP), plan_without_batching(), plan_without_batching()
+    written = msgspec.structs.replace(written, policy=PolicyDocument.of(size_or_timeout(4, 0.01)), digest="")
+    times = poisson_times(50, 4000)
+    tuner.in_force(written, 1.7e9)
+    tuner.given(given)
+    tuner.arrived(times)
+    tuner.batches(batches_of(times, "another", 0.02))
+    trigger = tuner.due(1.7e9 + 80)
+    assert trigger is not None and trigger.kind == "refused"
+    assert tuner.decide(1.7e9 + 80, trigger).plan == given
+
+
+def test_a_plan_that_somebody_gave_and_that_is_not_followed_is_left_to_him() -> None:
+    tuner, plan, other = Tuner(SETUP), plan_without_batching(), plan_without_batching()
+    other = msgspec.structs.replace(other, policy=PolicyDocument.of(size_or_timeout(4, 0.01)), digest="")
+    times = poisson_times(50, 4000)
+    tuner.in_force(plan, 1.7e9)
+    tuner.in_force(other, 1.7e9 + 1)
+    tuner.arrived(times)
+    tuner.batches(batches_of(times, plan.digest, 0.02))
+    due = tuner.due(1.7e9 + 80)
+    assert due is None or due.kind != "refused"
+
+
 def test_a_plan_that_control_cannot_follow_is_refused() -> None:
     policy = PolicyDocument.of(no_batching())
     classed = Plan(model="m", function="f-1769", policy=policy, classes=[RequestClass("a", slack=0.0)])
