@@ -8,6 +8,7 @@ import gc
 import re
 import signal
 from collections.abc import Awaitable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -32,6 +33,7 @@ from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.compiled import interpret
+from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.setup import TuningSettings
 
@@ -65,7 +67,16 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
     "--servers",
     type=integer,
     metavar="K",
-    help="The profiles are of workers, of which so many serve each model, and nothing else: the plan is their table.",
+    help="The profiles are of workers, of which so many serve each model, and nothing else: the plan is their table. With --worker: "
+    "how many of each are there.",
+)
+@click.option(
+    "--worker",
+    "worker_texts",
+    multiple=True,
+    metavar="PROFILE:PRICE",
+    help="Workers that are there and may serve in the function's place, or with it beside them: their profile, which names the model, "
+    "and a machine of the price list or USD per hour; may be repeated.",
 )
 @click.option("--max-batch-size", type=integer, help=f"Requests in a batch, at most  [default: {LARGEST_BATCH}]")
 @price_options
@@ -86,6 +97,7 @@ def command(
     function: str,
     memory_sizes: tuple[int, ...],
     servers: int | None,
+    worker_texts: tuple[str, ...],
     max_batch_size: int | None,
     billing: Billing,
     period: float | None,
@@ -128,7 +140,8 @@ def command(
         from sluice.optimizer.fleet import read_fleet, solve_fleet
 
         own = {"--profile": profile_paths, "--slo": [slo.name for slo in slos], "--function": function, "--memory": memory_sizes}
-        for option, value in (own | {"--servers": servers, "--max-batch-size": max_batch_size}).items():
+        numbers = {"--servers": servers, "--max-batch-size": max_batch_size}
+        for option, value in (own | numbers | {"--worker": worker_texts}).items():
             require(not value, option, value, "none beside --fleet, whose file says it")
         fleet = read_fleet(fleet_path).behind(buffer_overhead or 0.0)
         of_fleet = ControlSettings(
@@ -147,7 +160,9 @@ def command(
         gc.freeze()  # what was imported stays
         settings = TuningSettings() if period is None else TuningSettings(period=period)
         profiles = by_model((path, behind_buffer(read_profile(path), buffer_overhead)) for path in _files(profile_paths))
-        setups = ModelSetups(profiles, slos, function, memory_sizes, billing, most, settings, servers)
+        offers = _offers(worker_texts, billing, most, servers)
+        fixed = None if worker_texts else servers
+        setups = ModelSetups(profiles, slos, function, memory_sizes, billing, most, settings, fixed, offers)
 
         def work() -> Awaitable[None]:
             return ModelProcess(setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2).run()
@@ -163,6 +178,20 @@ def command(
             await plans.close()
 
     asyncio.run(_until_told(run()))
+
+
+def _offers(texts: Sequence[str], billing: Billing, max_batch_size: int, each: int | None) -> dict[str, tuple[WorkerOffer, ...]]:
+    """By model, the workers that are there, so many of each."""
+    found: dict[str, tuple[WorkerOffer, ...]] = {}
+    for text in texts:
+        from sluice.cli.worker_options import read_worker  # what recommends, and 100 MB
+
+        require(each is not None, "--servers", each, "how many there are of each --worker")
+        assert each is not None
+        offer = replace(read_worker(text, billing.prices, max_batch_size), max_workers=each)
+        model = read_profile(text.rpartition(":")[0], "--worker").model
+        found[model] = (*found.get(model, ()), offer)
+    return found
 
 
 def _files(paths: Sequence[str]) -> list[str]:

@@ -33,6 +33,8 @@ class ModelSetups:
         Of every model.
     servers
         So many workers are there of each model, whose profile is theirs, and nothing else serves it.
+    offers
+        By model, workers that may serve in the place of its function, or with it beside them.
     """
 
     profiles: Mapping[str, ServiceProfile] = field(default_factory=dict)
@@ -43,6 +45,7 @@ class ModelSetups:
     max_batch_size: int = LARGEST_BATCH
     settings: TuningSettings = field(default_factory=TuningSettings)
     servers: int | None = None
+    offers: Mapping[str, tuple[WorkerOffer, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for profile in self.profiles.values():
@@ -68,7 +71,7 @@ class ModelSetups:
             function = function or plan.function
             sizes = sizes or ((plan.memory_mb,) if plan.memory_mb is not None else ())
             require(bool(sizes), "memory_mb", None, "a memory size in the plan, or --memory, where the model has no --profile")
-        offers: tuple[WorkerOffer, ...] = ()
+        offers = self.offers.get(plan.model, ())
         if self.servers is not None:
             require(profile is not None, "--profile", None, f"that of {plan.model}'s workers, with --servers")
             assert profile is not None

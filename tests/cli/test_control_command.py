@@ -73,3 +73,24 @@ def test_a_profile_whose_way_nobody_measured_is_planned_with_behind_the_way_that
         (tmp_path / f"{name}.json").write_bytes(write(ServiceProfile(function=name, **what)))
     assert "this" in exit_of("control", "--profile", str(tmp_path), "--redis-url", "redis://127.0.0.1:1/0")[2]
     assert told == {"a": WAY, "b": 0.002, "c": None}
+
+
+def test_workers_are_offered_to_the_model_of_their_profile_as_many_as_there_are(
+    exit_of: Exit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+
+    def setups(*arguments: object) -> None:
+        told.extend(arguments[-2:])
+        raise InvalidInput("this", "far", "what is looked at")
+
+    monkeypatch.setattr(control, "ModelSetups", setups)
+    path = tmp_path / "worker.json"
+    path.write_bytes(write(ServiceProfile(function="http://w:8500", model="m", service_time=LAW, max_batch_size=8)))
+    asked = ["control", "--worker", f"{path}:0.5", "--redis-url", "redis://127.0.0.1:1/0"]
+    assert "--servers: none was given; needed: how many there are of each --worker" in exit_of(*asked)[2]
+    assert "this" in exit_of(*asked, "--servers", "3")[2]
+    fixed, offers = told
+    assert fixed is None and isinstance(offers, dict)
+    [offer] = offers["m"]
+    assert (offer.function, offer.price_per_hour, offer.max_workers) == ("http://w:8500", 0.5, 3)

@@ -32,6 +32,7 @@ from sluice.controller.model_control import ModelControl, ModelTuner
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
 from sluice.local.redis_server import RedisServer
+from sluice.optimizer.recommend.offers import machine_offer
 from sluice.optimizer.tuning.decision import Decision, Trigger
 from tests.controller.deciding_tuner import DecidingTuner
 
@@ -126,6 +127,15 @@ def test_a_model_is_set_up_by_its_profile_or_else_by_what_its_plan_says() -> Non
         ModelSetups().tuner(replace(sized, slo=None, digest=""))
     with pytest.raises(InvalidInput, match="--profile"):
         by_model([("a.json", profile), ("b.json", profile)])
+
+
+def test_workers_are_offered_to_the_model_of_their_profile_beside_its_function() -> None:
+    profile = ServiceProfile(function="m-{memory_mb}", model="m", service_time=LinearServiceTime(0.01, 0.001))
+    workers = ServiceProfile(function="http://w:8500", model="m", service_time=LinearServiceTime(0.01, 0.001), max_batch_size=8)
+    setups = ModelSetups({"m": profile, "n": profile}, memory_sizes=(512,), offers={"m": (machine_offer("w", workers, 0.5, 8),)})
+    assert [offer.name for offer in setups.tuner(plan()).setup.offers] == ["w"]
+    assert setups.tuner(plan()).setup.memory_of("m-512") == 512
+    assert setups.tuner(replace(plan(), model="n", digest="")).setup.offers == ()
 
 
 class Here:
