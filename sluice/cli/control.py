@@ -67,16 +67,16 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
     "--servers",
     type=integer,
     metavar="K",
-    help="The profiles are of workers, of which so many serve each model, and nothing else: the plan is their table. With --worker: "
-    "how many of each are there.",
+    help="The profiles are of workers, of which so many serve each model, and nothing else: the plan is their table. With "
+    "--worker: how many of each are there.",
 )
 @click.option(
     "--worker",
     "worker_texts",
     multiple=True,
     metavar="PROFILE:PRICE",
-    help="Workers that are there and may serve in the function's place, or with it beside them: their profile, which names the model, "
-    "and a machine of the price list or USD per hour; may be repeated.",
+    help="Workers that are there and may serve in the function's place, or with it beside them: their profile, which names the "
+    "model, and a machine of the price list or USD per hour; may be repeated.",
 )
 @click.option("--max-batch-size", type=integer, help=f"Requests in a batch, at most  [default: {LARGEST_BATCH}]")
 @price_options
