@@ -255,7 +255,8 @@ function decided(model, control) {
       each.digest ? [" to ", element("code", {}, each.digest)] : [], each.trigger ? ` (${each.trigger})` : ""),
     each.words ? element("p", {}, each.words) : null,
     each.alarm ? element("p", {class: "bad"}, `✗ ${each.alarm}`) : null,
-    each.trigger ? element("p", {class: "quiet"}, expected(each), element("br"), came(each, model.plan.promises[0])) : null,
+    each.trigger || each.measured?.ended ? element("p", {class: "quiet"}, ...(each.trigger ? [expected(each), element("br")] : []),
+      came(each, model.plan.promises[0])) : null,
   ))), element("p", {class: control.trouble ? "bad" : "quiet"}, leads(control))];
 }
 

@@ -102,6 +102,7 @@ class LiveFleet:
         self._type_of = {device.name: d for d, device in enumerate(fleet.devices)}
         self._names = [variant.name for variant in fleet.variants]
         self._in_force: dict[str, Plan] = {}
+        self._placed = b""  # the counts of the last plan
         self._queues: Sequence[Queue] = ()
         self._resting: dict[str, float] = {}
         self._left_alone: frozenset[str] = frozenset()
@@ -123,8 +124,25 @@ class LiveFleet:
         return self._alone(now, self._controller.see(now, counts))
 
     def planned(self, now: float, choice: Choice) -> Orders:
-        """The plan that was asked for."""
-        return self._alone(now, self._controller.adopt(now, choice))
+        """The plan that was asked for; where it places variants otherwise than the last, what it expects is said."""
+        placed = choice.plan.counts.tobytes()
+        told = _Told(said=[] if placed == self._placed else [self._expects(choice)])
+        self._placed = placed
+        self._note(now, self._controller.adopt(now, choice), told)
+        return self._orders(told)
+
+    def _expects(self, choice: Choice) -> str:
+        plan, problem = choice.plan, choice.plan.problem
+        rates = []
+        for name, demand, room, missing in zip(
+            self._fleet.family_names, problem.demand, choice.headroom, plan.missing, strict=True
+        ):
+            short = f", of which {missing:.3g} are not served" if missing else ""
+            rates.append(f"{demand / room:.3g} requests/s of {name} with room for {demand:.3g}{short}")
+        placed = zip(self._names, plan.counts.sum(axis=0).tolist(), strict=True)
+        variants = ", ".join(f"{variant} on {n}" for variant, n in placed if n)
+        accurate = f"{variants}; {plan.accuracy:.3g} % accurate where so many come" if variants else "nobody serves"
+        return f"planned for {', '.join(rates)}: {accurate}"
 
     def beyond(self, now: float, seconds: Mapping[str, float]) -> Orders:
         """What batches of each family take beyond their profiles, s, is another than was known."""
