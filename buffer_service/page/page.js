@@ -265,7 +265,7 @@ function expected(decision) {
   const said = [
     of ? `${between(of.late, percent)} late, ${between(of.usd_per_million, usd)} a million` : null,
     of && decision.promise ? `${decision.promise} ${between(of.percentile, seconds)}` : null,
-    known(decision.arrival_rate) ? `at ${digits(decision.arrival_rate)} requests/s` : null,
+    decision.arrival_rate ? `at ${digits(decision.arrival_rate)} requests/s` : null,
     decision.changed && known(decision.saving_usd_per_hour) ? `${usd(decision.saving_usd_per_hour)} saved an hour` : null,
     decision.changed && decision.change_usd ? `the change costs ${usd(decision.change_usd)}` : null,
   ].filter(Boolean);
