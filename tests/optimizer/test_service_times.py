@@ -87,7 +87,7 @@ def test_a_fall_within_noise_is_levelled(first: float, second: float) -> None:
 
 
 def test_a_linear_profile_without_an_end_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="max_batch_size: None"):
+    with pytest.raises(InvalidInput, match="max_batch_size: none was given"):
         service_times(ServiceProfile(function="f", service_time=LinearServiceTime(0.1, 0.1)), 512)
 
 

@@ -77,7 +77,7 @@ def test_the_plan_is_what_was_simulated_and_keeps_every_promise_in_another_run_a
 
 def test_what_is_told_of_workers_says_how_many_and_what_each_class_met(answer: SharingAnswer) -> None:
     assert "(up to 32, at once, 1 × core)" in told.headline(answer)
-    first, second, *_ = told.verdict(answer)
+    first, second, *_ = told.sentences(answer)
     assert first.startswith("Every promise is kept: of web, report and nightly in a run of these arrivals, with 95 % confidence.")
     assert second == "web, report and nightly: Serve with 1 worker (core); a free one takes all that wait, up to 32."
     (queue,) = told.sharing_document(answer, answer.plan("m"))["queues"]
@@ -90,8 +90,8 @@ def test_a_function_beside_the_workers_takes_what_they_cannot_serve_in_time_and_
     answer = recommend_sharing(offered(core), more)
     (queue,) = answer.queues
     assert isinstance(queue, WorkerQueue) and queue.setting.workers == 1 and queue.memory_mb == 885
-    assert "at the last moment the function with 885 MB takes the oldest" in told.verdict(answer)[1]
-    assert told.verdict(answer)[0].startswith("Every promise is kept by the table, whatever the arrivals do.")
+    assert "at the last moment the function with 885 MB takes the oldest" in told.sentences(answer)[1]
+    assert told.sentences(answer)[0].startswith("Every promise is kept by the table, whatever the arrivals do.")
     plan = read(Plan, write(answer.plan("m")))
     check_waits(plan, 60.0)
     (beside,) = plan.beside
@@ -203,7 +203,7 @@ def test_a_search_that_is_spent_takes_the_functions_and_says_so(monkeypatch: pyt
     monkeypatch.setattr(searched, "MOST_SIMULATED", 0)
     cut = recommend_sharing(offered(machine(0.02)), THREE)
     assert cut.cut_short and not any(isinstance(of, WorkerQueue) and of.setting.rests_on_fit for of in cut.queues)
-    assert "Not every group for which workers may be cheaper was simulated: there are too many." in told.verdict(cut)
+    assert "Not every group for which workers may be cheaper was simulated: there are too many." in told.sentences(cut)
 
 
 def test_a_promise_that_workers_alone_keep_is_kept() -> None:
@@ -213,7 +213,7 @@ def test_a_promise_that_workers_alone_keep_is_kept() -> None:
         recommend_sharing(asked(), strict)
     answer = recommend_sharing(offered(quick), strict)
     assert isinstance(answer.queues[0], WorkerQueue) and "no batching" not in answer.compared
-    assert answer.at_the_strictest is None and all(sentence for sentence in told.verdict(answer))
+    assert answer.at_the_strictest is None and all(sentence for sentence in told.sentences(answer))
     with pytest.raises(Infeasible, match="for one request, and workers do not either \\(core\\)"):
         recommend_sharing(offered(quick), [application("a", 5.0, 0.001), application("b", 5.0, 1.0)])
 
