@@ -60,8 +60,16 @@ def test_a_plan_without_classes_keeps_its_digest_and_one_with_others_has_another
     [
         ([RequestClass("a b", slack=0.0)], None, r"classes\[0\].name: 'a b' is not allowed"),
         ([RequestClass("a", slack=0.0), RequestClass("a", slack=1.0)], None, r"classes\[1\].name: 'a' .* each name once"),
-        ([RequestClass("a")], Slo(0.2), r"classes\[0\].slack: none was given; needed: .* or else an slo of the class and one of the plan"),
-        ([RequestClass("a", Slo(0.2))], None, r"classes\[0\].slack: none was given; needed: .* or else an slo of the class and one of the plan"),
+        (
+            [RequestClass("a")],
+            Slo(0.2),
+            r"classes\[0\].slack: none was given; needed: .* or else an slo of the class and one of the plan",
+        ),
+        (
+            [RequestClass("a", Slo(0.2))],
+            None,
+            r"classes\[0\].slack: none was given; needed: .* or else an slo of the class and one of the plan",
+        ),
         ([RequestClass("a", slack=math.inf)], None, r"classes\[0\].slack: inf .* from -86400 to 86400"),
         ([RequestClass("a", slack=math.nan)], None, r"classes\[0\].slack: nan"),
         ([RequestClass(f"c{i}", slack=0.0) for i in range(257)], None, "classes: 257 .* at most 256"),

@@ -255,7 +255,10 @@ CLASSED = Deployment(policies.no_batching(), deterministic(0.5), classes=with_sl
             lambda: simulate_deployment(replace(CLASSED, classes=()), np.zeros(1), rng(), classes=np.array([0])),
             "classes: 1 .* none, as the deployment has none",
         ),
-        (lambda: Deployment(policies.no_batching(), TIMES, classes=[RequestClass("a")]), "slack of a: none was given; needed: .* -86400 to 86400"),
+        (
+            lambda: Deployment(policies.no_batching(), TIMES, classes=[RequestClass("a")]),
+            "slack of a: none was given; needed: .* -86400 to 86400",
+        ),
         (lambda: Deployment(policies.no_batching(), TIMES, classes=with_slacks(1e9)), "slack of c0: 1000000000.0 .* 86400"),
         (lambda: Deployment(policies.no_batching(), TIMES, classes=with_slacks(*[0.0] * 257)), "classes: 257 .* at most 256"),
     ],

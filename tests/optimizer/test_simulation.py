@@ -165,7 +165,13 @@ def test_a_table_that_is_swapped_for_itself_changes_nothing() -> None:
     ("tables", "times", "to", "first", "message"),
     [
         ([], [], [], 0, "tables: 0 .* at least one table"),
-        ([policies.greedy(2), policies.no_batching()], [], [], 0, r"tables\[1\].servers: none was given; needed: .* of servers, as tables\[0\] is"),
+        (
+            [policies.greedy(2), policies.no_batching()],
+            [],
+            [],
+            0,
+            r"tables\[1\].servers: none was given; needed: .*of servers, as tables\[0\] is",
+        ),
         ([policies.no_batching(), policies.greedy(2)], [], [], 0, r"tables\[1\].servers: 1 .* elastic, as tables\[0\] is"),
         ([policies.greedy(2)], [1.0, 0.5], [0, 0], 0, "swap_times: '2 times' .* ascending order"),
         ([policies.greedy(2)], [math.nan], [0], 0, "swap_times: '1 times' .* finite"),

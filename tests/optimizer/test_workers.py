@@ -231,7 +231,7 @@ def test_an_offer_that_is_none_names_its_field(change: dict[str, object], messag
 def test_a_question_without_slo_or_workers_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"slos: \[\] .* at least one SLO"):
         choose_workers(poisson(10), BUNCHING, [])
-    with pytest.raises(InvalidInput, match=r"policy.servers: none was given; needed: .* the number of workers"):
+    with pytest.raises(InvalidInput, match=r"policy.servers: none was given; needed: the number of workers"):
         simulate_workers(poisson(10), BUNCHING, policies.no_batching(), Slo(0.1))
     with pytest.raises(InvalidInput, match="confidence: 2"):
         choose_workers(poisson(10), BUNCHING, Slo(0.1), confidence=2)
