@@ -13,7 +13,8 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
                                     ``max_attempts`` times; it is said whether all who were heard of lately lend bodies
     gone                            of the members that wait, the first that is equal leaves, and its losses are forgotten, as of
                                     those that are dropped; others are ignored
-    arrivals                        as many as fit are accepted, in order; they count as arrived now, and are recorded
+    arrivals                        as many as fit are accepted, in order; they arrived when they came, as long ago as their ages
+                                    say, and are recorded
     then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes; from some tables so
                                     many batches ``at_most``
     measured                        the batches are recorded, whatever else the call brings
@@ -34,6 +35,7 @@ Who was not heard of for ``FORGOTTEN_AFTER`` leases counts as never heard of.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
 
@@ -100,18 +102,17 @@ class QueueState:
         if events.gone:
             self._withdraw(batcher, events.gone)
         accepted = max(0, min(len(events.arrivals), limits.max_queue_length - len(batcher)))
-        arrivals = events.arrivals[:accepted]
+        arrivals, ages = events.arrivals[:accepted], array("f", events.ages[:accepted])
         if accepted and limits.arrivals_kept and not events.recorded:
-            ages = events.ages[:accepted] or (0.0,) * accepted
-            self.record.note(now, ages, limits.arrivals_kept, events.sizes[:accepted])
+            self.record.note(now, ages or (0.0,) * accepted, limits.arrivals_kept, events.sizes[:accepted])
         if events.measured and limits.batches_kept:
             self.batches.note(now, events.measured, limits.batches_kept)
         if events.leaving:
-            batcher.accept(now, arrivals)
+            batcher.accept(now, arrivals, ages=ages)
             if events.serving is not None and not events.serving:
                 del self.seen[process]
             return self._outcome(batcher, now, (accepted, [], [], dead, None), all_lend)
-        step = batcher.advance(now, arrivals, at_most=events.at_most)
+        step = batcher.advance(now, arrivals, at_most=events.at_most, ages=ages)
         for member in step.dropped:
             self.attempts.pop(member[:ID_LENGTH], None)
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]

@@ -31,8 +31,16 @@ more leaves the queue with the next call, and is in no batch after that.
 Several functions. A batch is for the function whose table released it; who is asked in its place, and from which tables nothing is
 taken meanwhile, ``route_functions.py`` says.
 
-Who comes while all servers have batches of this process is brought by the call that ends one, or ``FRESH`` after the last answer,
-where the table's rows release at once or never: nothing could be released to him before, and a call for each would be for nothing.
+Who is brought. His hold runs from when he came, so a call for each would be for nothing where nothing could leave the queue with
+him. Where one table rules, as far as is known here:
+
+    all servers have batches of this process      he is brought by the call that ends one, or ``FRESH`` after the last answer
+    with him a batch is due, or he has a slack    at once
+    another came within ``GATHERED`` before him   with those: when a batch is due, ``GATHERED`` after the first of them at most
+    nobody did                                    at once
+
+A batch that ended is reported at once where its server is waited for, and of an elastic function with the next call, within
+``FRESH``. What others bring meanwhile is not known here: a batch that is full with it leaves that much later.
 
 Ties. A table that comes while another is being installed is installed by the next call. Of members to adopt and new requests, the
 former are called first, as many as one call carries. Completions and arrivals go in one call. Callers here are told without waiting
@@ -118,6 +126,7 @@ MOST_GONE = 128  # members that one call takes out of the queue at most, each by
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 PATIENT = 0.9  # of a queue's places, that requests with a slack above 0 may take
 SWEEPS = 3  # in a lease
+GATHERED = 0.001  # seconds in which those who come one soon after the other are brought by one call
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
 MOST_MEASURED = 1000  # batches that wait for a call that brings what was measured of them
 PROBES = 50  # batches a second that ask a busy function again before it answered another, about, however many wait for it
@@ -189,7 +198,7 @@ class RouteState:
         self._waiting = waiting
         self._patience = patience
         self._rule = route.rule()
-        self._at_work = _at_work(self._rule)
+        self._alone = _alone(self._rule)
         self._to_install: Policy | None = self._table()
         self._slo = slo
         self._digest = digest
@@ -199,9 +208,10 @@ class RouteState:
         self._admission = RouteAdmission(model, self._functions, self._rule, patience, slo)
         self._next_trial = -math.inf  # not before then the next request for functions that are not asked
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
+        self._came_at = -math.inf  # when the last did
         self._all_lend = False  # every process that was heard of lately reads tickets; a ticket is written where it does
         self._patient = 0  # of these, those with a slack above 0
-        self._sizes_told = False  # whether one ever told its size
+        self._sizes_told = self._slacks_told = False  # whether one ever told its size, or had a slack
         self._slack_line = SlackLine(limits.max_queue_length)
         self._refused = 0  # requests since the last call
         self._gone: list[bytes] = []  # members whose callers wait no more
@@ -227,6 +237,7 @@ class RouteState:
         self._sweeps_on = False  # whether the next sweep is due as soon as it may be, as the last came late
         self._queue_length: int | None = None
         self._waited = self._behind = 0  # what the queue said last
+        self._hold_began = -math.inf  # of who is to leave it next, as far as is known
         self._answered_at = AT_ONCE  # when that was
         self._clear()
 
@@ -264,24 +275,29 @@ class RouteState:
         else:
             self._arrivals.append((now, encode_member(item, told)))
         if told is not NOTHING_TOLD:
+            if told.slack:
+                self._slacks_told = True
             if told.slack > 0:
                 self._patient += 1
                 self._slack_line.came(now, told.slack)
             if told.size is not None:
                 self._sizes_told = True
-        if self._ask_at != AT_ONCE:
-            self._ask_at = min(self._ask_at, self._brings_at())
+        if self._asked is None and self._ask_at != AT_ONCE:
+            self._ask_at = min(self._ask_at, self._brings_at(now - self._came_at > GATHERED))
+        self._came_at = now
 
-    def _brings_at(self) -> float:
-        """When who comes now is to be brought: at once, unless all servers have batches of this process and holds are no spans.
-
-        Then nothing leaves the queue before one of these ends, the call that says so brings him, and what leaves then does not hang
-        on when he was brought. Others see how many wait that much later.
-        """
-        at_work = self._at_work
-        if at_work is None or len(self._batches) < at_work or self.life is not Life.SERVING:
+    def _brings_at(self, comes_alone: bool = False) -> float:
+        """When those who came are to be brought, of whom the last ``comes_alone`` or soon after another."""
+        table, arrivals = self._alone, self._arrivals
+        if table is None or self.life is not Life.SERVING:
             return AT_ONCE
-        return self._answered_at + FRESH
+        if table.servers is not None and len(self._batches) >= table.servers:
+            return self._answered_at + FRESH
+        if comes_alone or self._slacks_told:
+            return AT_ONCE
+        hold, first_came = table.hold[table.row(self._waited + len(arrivals))], arrivals[0][0]
+        latest = first_came + GATHERED
+        return latest if hold == math.inf else min(latest, (self._hold_began if self._waited else first_came) + hold)
 
     def _encoded(self, caller: Caller) -> bytes:
         """The member that a request comes as: a large body stays here, where all can ask for it."""
@@ -456,7 +472,7 @@ class RouteState:
         self._live(Fact.FOLLOW)
         same = (rule, route.functions, slo) == (self._rule, self._route.functions, self._slo)
         self._route, self._slo, self._rule, self._digest = route, slo, rule, digest
-        self._at_work = _at_work(rule)
+        self._alone = _alone(rule)
         if self._functions.follow(route.functions, rule):  # it is asked at once: what is known of the last is not true of it
             self._look_again(now)
         if not same:
@@ -646,8 +662,12 @@ class RouteState:
             self._hand_out(_failures(outcome.dropped, 504, "Deadline passed", late))
             self._hand_out(_failures(outcome.dead, 502, "Function failed", lost))
         wake_at = NEVER if outcome.wake_in is None else now + outcome.wake_in
+        self._hold_began = -math.inf
+        if outcome.wake_in is not None and self._alone is not None:
+            self._hold_began = wake_at - self._alone.hold[self._alone.row(self._waited)]
+        brings_at = self._brings_at() if self._arrivals else NEVER
         soon = self._sweeps_on or self._sweep_at <= now or self._is_needed()
-        self._ask_at = min(self._ask_at, wake_at, self._sweep_at if soon else self._next_turn())
+        self._ask_at = min(self._ask_at, wake_at, brings_at, self._sweep_at if soon else self._next_turn())
         if self.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
             self._live(Fact.NOBODY_WAITS)
 
@@ -1026,12 +1046,17 @@ class RouteState:
             if batch.times_asked and self._limits.batches_kept:
                 self._measure(now, batch)
             self._completed.append(batch_id)
-            self._ask_at = AT_ONCE
+            self._ask_at = min(self._ask_at, self._reports_at(now))
         elif batch.epoch == self._epoch:
             self._given_up.append(batch_id)
         else:  # the queue that would take it back is lost
             self._arrive_again(map(member_id, batch.members))
         self._tell += batch.answers
+
+    def _reports_at(self, now: float) -> float:
+        """When a batch that ended now is to be reported: at once, unless it takes no server, for which others may wait."""
+        elastic = self._alone is not None and self._alone.servers is None
+        return now + FRESH if elastic and self.life is Life.SERVING else AT_ONCE
 
     def _measure(self, now: float, batch: BatchState) -> None:
         """Keep what was measured of a batch for a call that brings it; where none comes for long, the newest."""
@@ -1146,10 +1171,9 @@ def _member(caller: Caller) -> bytes:
     return (encode_ticket if caller.has_ticket else encode_member)(caller.item, caller.told)
 
 
-def _at_work(rule: Policy) -> int | None:
-    """The servers of a rule that one table is, whose rows release at once or never; ``None`` of another."""
-    whole = not rule.beside and rule.columns == 1 and set(rule.hold) <= {0.0, math.inf}
-    return rule.servers if whole else None
+def _alone(rule: Policy) -> Policy | None:
+    """The table of a rule that has one, of one column; ``None`` of another."""
+    return rule if not rule.beside and rule.columns == 1 else None
 
 
 def _patient(arrivals: list[tuple[float, bytes]]) -> int:

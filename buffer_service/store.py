@@ -69,13 +69,14 @@ class Events:
     ``serving``, when not ``None``, renews the leases of these batches and takes back what others lost: batches whose process has
     not been heard of within the lease, and batches of this process that it does not know of (an answer that got lost).
     ``leaving`` takes the events but releases nothing, and forgets this process once it serves nothing.
-    ``ages`` says how many seconds before this call each of the arrivals came; without it, all came now. The rule does not read
-    them: they are for the record of arrivals (``arrival_stream.py``), from which the traffic is learned, and so are ``sizes``, that
-    of each arrival or ``nan``; without it none was told. ``recorded`` arrivals are in the record already: they come from another
-    queue of the model. ``gone`` are members of this process's callers who wait no more. ``at_most`` are places of tables whose
-    functions take no more now, and how many batches this process takes from each by this call before it has ended (``policy.py``).
-    ``measured`` are batches for the record of batches, of this route, whose ``ended_at`` counts from this call. So many requests
-    were ``refused`` since the last, as too many waited: they are in no record, and whoever plans is to know of them.
+    ``ages`` says how many seconds before this call each of the arrivals came, as a single-precision float keeps it; without it,
+    all came now. Their holds run from then, and so does the record of arrivals (``arrival_stream.py``), from which the traffic is
+    learned; for that alone are ``sizes``, that of each arrival or ``nan``; without it none was told. ``recorded`` arrivals are in
+    the record already: they come from another queue of the model. ``gone`` are members of this process's callers who wait no
+    more. ``at_most`` are places of tables whose functions take no more now, and how many batches this process takes from each by
+    this call before it has ended (``policy.py``). ``measured`` are batches for the record of batches, of this route, whose
+    ``ended_at`` counts from this call. So many requests were ``refused`` since the last, as too many waited: they are in no
+    record, and whoever plans is to know of them.
     """
 
     arrivals: Sequence[bytes] = ()

@@ -4,7 +4,7 @@
 -- KEYS  1 policy     string: '<i4 i4 d' rows, servers (-1: elastic), drop_after (-1: never); then '<d i4' hold, take for each row;
 --                  then the same for each table beside it, whose drop_after is not read. A table of several columns has 16 bytes
 --                  in front: '<i4' the columns below 0, and 12 that are not read
---       2 arrived    list: arrival times of the waiting members without a slack, oldest first, seconds as %.17g
+--       2 arrived    list: when the waiting members without a slack came, in the order in which they were brought, seconds as %.17g
 --       3 members    list: these members, in the same order; a member's first 16 bytes are its id
 --       4 in_flight  hash: batch id -> cmsgpack {arrival times, members}; a batch id is PROCESS:SERIAL:NUMBER, and :PLACE
 --                  behind it where the PLACE-th table beside the first released it
@@ -30,8 +30,8 @@
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
---       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each; behind these their
---          sizes, '<f' each, where any was told
+--       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each, from which on their
+--          holds run; behind these their sizes, '<f' each, where any was told
 --       12 number of members that have gone   13 'PLACE:NUMBER,' for each table that has ended when it has released
 --          so many batches in this call, the first having place 0
 --       14 measured batches kept (0: none)   15 number of those that this call brings   16 these, packed
@@ -145,7 +145,7 @@ local function line_up(begins, member)
   if redis.call('ZADD', KEYS[12], 'NX', string.format('%.17g', begins), member) == 1 then note(member, 1) end
 end
 
--- The times of so many members, who came now.
+-- So many members came now.
 local function date(count)
   local stamps = {}
   for i = 1, count do
@@ -324,18 +324,20 @@ end
 -- Arrivals, as many as fit.
 local accepted = math.max(0, math.min(#ARGV - argument, tonumber(ARGV[4]) - waiting))
 if accepted > 0 then
-  local arrivals = {}
+  local stamps, arrivals, ages = {}, {}, ARGV[11]
   for i = 1, accepted do
     local member = ARGV[argument + i]
     local slack = slack_of(member)
+    local came = now - math.max(0, (struct.unpack('<f', ages, 4 * i - 3)))
     if slack ~= 0 then
       if n_with_slack == 0 and #arrivals == i - 1 then may_line_up() end -- before the first
-      line_up(now + slack, member)
+      line_up(came + slack, member)
     else
       arrivals[#arrivals + 1] = member
+      stamps[#arrivals] = string.format('%.17g', came)
     end
   end
-  date(#arrivals)
+  push('RPUSH', KEYS[2], stamps)
   push('RPUSH', KEYS[3], arrivals)
   waiting = waiting - n_with_slack + #arrivals
   if #arrivals < accepted then n_with_slack = redis.call('ZCARD', KEYS[12]) end

@@ -2,7 +2,8 @@
 
 What may live here: the queue of one model and the count of its batches in flight, by the table that released them. What may not: a
 clock, a timer, payloads' contents, a network. Whoever owns a ``Batcher`` owns the time, which should not run back. Where it does,
-nobody arrived after now: as soon as the oldest is dated after now, all that wait are dated now, and their holds run from there. A
+nobody arrived after now: as soon as the oldest is dated after now, all that wait are dated now, and their holds run from there. Who
+is brought some time after he came stands behind those who were brought before him, and his hold runs from when he came. A
 batch in flight of a table that the policy has no more, or not yet, counts as one of the first table's.
 
 Members with a slack, each there once, stand in a line of their own, in the order in which their holds begin, of equals the least
@@ -17,6 +18,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 from sluice.batching.errors import InvalidInput
@@ -29,9 +31,9 @@ Member = TypeVar("Member")
 class Step(Generic[Member]):
     """What an event led to.
 
-    ``batches`` leave now, in this order, each oldest first, who arrived at the times of ``arrived`` (seconds on the owner's clock,
-    and with the slack of who has one); ``dropped`` were given up; at ``wake_at`` (s, ``None``: not before the next event) the owner
-    must call ``tick``. ``tables`` says which table released each batch, by its place in ``Policy.tables``.
+    ``batches`` leave now, in this order, each as they stood in line, who arrived at the times of ``arrived`` (seconds on the
+    owner's clock, and with the slack of who has one); ``dropped`` were given up; at ``wake_at`` (s, ``None``: not before the next
+    event) the owner must call ``tick``. ``tables`` says which table released each batch, by its place in ``Policy.tables``.
     """
 
     batches: tuple[tuple[Member, ...], ...]
@@ -72,9 +74,9 @@ class Batcher(Generic[Member]):
             return 0
         return len(self._with_slack) - bisect_left(self._with_slack, now, key=lambda entry: entry[0])
 
-    def arrive(self, now: float, members: Iterable[Member]) -> Step[Member]:
-        """``members`` arrive together, in this order."""
-        return self.advance(now, arrivals=members)
+    def arrive(self, now: float, members: Iterable[Member], ages: Sequence[float] = ()) -> Step[Member]:
+        """``members`` are brought together, in this order; each came so many seconds before, without ``ages`` now."""
+        return self.advance(now, arrivals=members, ages=ages)
 
     def complete(self, now: float, batches: int = 1, table: int = 0) -> Step[Member]:
         """``batches`` of those in flight are done, which the table at this place released."""
@@ -91,13 +93,18 @@ class Batcher(Generic[Member]):
         return self.advance(now)
 
     def advance(
-        self, now: float, arrivals: Iterable[Member] = (), completed: int = 0, at_most: Sequence[tuple[int, int]] = ()
+        self,
+        now: float,
+        arrivals: Iterable[Member] = (),
+        completed: int = 0,
+        at_most: Sequence[tuple[int, int]] = (),
+        ages: Sequence[float] = (),
     ) -> Step[Member]:
         """Everything that happened at ``now``: first the completions, of the first table, then the arrivals, then the rule.
 
         ``at_most`` are places of tables and how many batches each of these releases, which has ``ended`` then (``policy.py``).
         """
-        self.accept(now, arrivals, completed)
+        self.accept(now, arrivals, completed, ages=ages)
         batches: list[tuple[Member, ...]] = []
         arrived: list[tuple[float, ...]] = []
         dropped: list[Member] = []
@@ -157,17 +164,20 @@ class Batcher(Generic[Member]):
             self._patient += self._slack(member) > 0
             insort(self._with_slack, (begins, member))
 
-    def accept(self, now: float, arrivals: Iterable[Member] = (), completed: int = 0, table: int = 0) -> None:
+    def accept(
+        self, now: float, arrivals: Iterable[Member] = (), completed: int = 0, table: int = 0, ages: Sequence[float] = ()
+    ) -> None:
         """Take events without applying the rule, which the next event will do; ``table`` released the completed batches."""
         if math.isnan(now):
             raise InvalidInput("now", now, "a number of seconds")
         self._end("completed", completed, table)
         slack_of, append = self._slack, self._waiting.append
-        for member in arrivals:
+        for member, age in zip(arrivals, ages, strict=True) if ages else zip(arrivals, repeat(0.0)):
+            came = now - age if age > 0 else now
             if slack := slack_of(member):
-                self._line_up(now + slack, member)
+                self._line_up(came + slack, member)
             else:
-                append((now, member))
+                append((came, member))
 
     def withdraw(self, leaves: Callable[[Member], bool]) -> None:
         """Those of whom ``leaves`` says so, asked once for each, line by line, wait no more; the rule is not applied."""

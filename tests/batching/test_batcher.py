@@ -232,6 +232,16 @@ def test_a_lost_batch_returns_to_the_head_with_its_age():
     assert batcher.tick(0.75).batches == (("a", "c"),)
 
 
+def test_the_hold_of_who_is_brought_late_runs_from_when_he_came_and_he_stands_behind_who_was_brought_before():
+    batcher = Batcher(constructors.size_or_timeout(3, 1.0))
+    assert batcher.arrive(0.75, ["a", "b"], [0.5, 0.0]).wake_at == 1.25
+    assert batcher.tick(1.25).batches == (("a", "b"),)
+    assert batcher.arrive(2.0, ["c"]).wake_at == 3.0
+    assert batcher.arrive(2.5, ["d"], [0.75]).wake_at == 3.0
+    assert batcher.tick(3.0).batches == (("c", "d"),)
+    assert batcher.arrive(5.0, ["e"], [1.5]).batches == (("e",),)
+
+
 def test_when_time_runs_back_who_waits_came_now_and_his_hold_runs_on_from_there():
     batcher = Batcher(constructors.size_or_timeout(3, 1.0))
     batcher.arrive(1000.0, "ab")

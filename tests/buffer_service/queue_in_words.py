@@ -75,11 +75,12 @@ class QueueInWords:
                 self.losses.pop(gone[:ID_LENGTH], None)
         room = max(0, limits.max_queue_length - len(self.waiting))
         expect("accepted", outcome.accepted, min(room, len(events.arrivals)))
-        for member in events.arrivals[:room]:
+        for i, member in enumerate(events.arrivals[:room]):
+            came = now - struct.unpack("f", struct.pack("f", events.ages[i] if events.ages else 0.0))[0]
             if slack(member):
-                self.with_slack.setdefault(member, now + slack(member))
+                self.with_slack.setdefault(member, came + slack(member))
             else:
-                self.without_slack.append((now, member))
+                self.without_slack.append((came, member))
         if events.leaving:
             if events.serving is not None and not events.serving:
                 del self.heard[process]

@@ -415,10 +415,11 @@ def test_a_trial_goes_elsewhere_before_it_has_failed():
 def test_a_worker_that_is_busy_costs_nothing_of_what_finding_a_poison_needs():
     bench = Bench(constructors.static(32, servers=2 * RESERVE + 1)).begun()
     for i in range(2 * RESERVE):
-        bench.batch(0.1, 2, f"b{i}")
-        bench.state.served(0.1, f"b{i}", Failure(Cause.BUSY, "HTTP 429", worker="http://a"))
-        assert [invocation.avoid for invocation in bench.state.turn(0.1).invoke] == ["http://a"]
-    ids, first = bench.batch(0.1, 32, "b1")
+        now = 0.01 * (i + 1)
+        bench.batch(now, 2, f"b{i}")
+        bench.state.served(now, f"b{i}", Failure(Cause.BUSY, "HTTP 429", worker="http://a"))
+        assert [invocation.avoid for invocation in bench.state.turn(now).invoke] == ["http://a"]
+    ids, first = bench.batch(1.0, 32, "b1")
     _, told, _ = play(bench, first, ids, lambda places: FAILED if 5 in places else None)
     assert told == {place: 502 if place == 5 else 200 for place in range(32)}
 

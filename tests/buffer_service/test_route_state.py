@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.documents import PolicyDocument, Route
 from sluice.batching.errors import Draining, QueueFull, StoreUnavailable
@@ -18,7 +20,7 @@ from sluice.buffer_service.members import encode_member, member_id
 from sluice.buffer_service.redis_servers import Away
 from sluice.buffer_service.route_instructions import NEVER
 from sluice.buffer_service.route_life import LIVES, Fact, Life
-from sluice.buffer_service.route_state import LARGEST_CALL, RETRY, SENDINGS, TOLD, Caller, RouteState
+from sluice.buffer_service.route_state import GATHERED, LARGEST_CALL, RETRY, SENDINGS, TOLD, Caller, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Released
 from sluice.buffer_service.told import Told
 from sluice.lambda_fn.contract import Answer, Item
@@ -172,8 +174,12 @@ def test_the_next_turn_is_due_when_the_queue_said_and_three_times_in_a_lease():
     assert bench.call(LIMITS.lease / 3).events.serving == []
 
 
-def test_who_comes_while_every_server_has_a_batch_of_this_process_is_brought_by_the_call_that_ends_it():
-    bench = Bench(constructors.greedy(4, servers=1)).begun()
+ONE_SERVER = [constructors.greedy(4, servers=1), replace(constructors.size_or_timeout(4, 0.1), servers=1)]
+
+
+@pytest.mark.parametrize("policy", ONE_SERVER, ids=["greedy", "holds are spans of time"])
+def test_who_comes_while_every_server_has_a_batch_of_this_process_is_brought_by_the_call_that_ends_it(policy):
+    bench = Bench(policy).begun()
     ids, _ = bench.batch(0.1)
     late = bench.come(0.11, 2)
     assert not bench.state.due(0.11) and bench.state.turn(0.11).call is None
@@ -195,20 +201,90 @@ def test_where_such_a_batch_lasts_he_is_brought_soon_all_the_same_so_that_others
     assert bench.state.due(0.2)
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        constructors.greedy(4, servers=2),
-        constructors.greedy(4, servers=None),
-        replace(constructors.size_or_timeout(4, 0.1), servers=1),
-    ],
-    ids=["a server is free", "there are no servers", "holds are spans of time"],
-)
-def test_he_is_brought_at_once_where_something_may_leave_before_or_hangs_on_when_he_was_brought(policy):
-    bench = Bench(policy).begun()
+@pytest.mark.parametrize("servers", [2, None], ids=["a server is free", "there are no servers"])
+def test_he_is_brought_at_once_where_a_batch_may_leave_with_him(servers):
+    bench = Bench(constructors.greedy(4, servers)).begun()
     bench.batch(0.1)
-    bench.come(0.11)
-    assert bench.state.asks_at <= 0.11 and len(bench.call(0.11).events.arrivals) == 1
+    bench.come(0.1 + GATHERED / 2)
+    assert bench.state.due(0.1 + GATHERED / 2)
+    assert len(bench.call(0.1 + GATHERED / 2).events.arrivals) == 1
+
+
+def gathering(policy, queue_length=1, wake_in=0.1):
+    """Someone came to the queue at time 1, and so many wait there."""
+    bench = Bench(policy).begun()
+    bench.come(1.0)
+    bench.call(1.0)
+    bench.state.called(1.0, Outcome(1, wake_in=wake_in, queue_length=queue_length, epoch="1"))
+    assert bench.state.turn(1.0).call is None
+    return bench
+
+
+def test_who_comes_soon_after_another_is_brought_with_those_who_follow_and_at_once_when_a_batch_is_full():
+    bench = gathering(constructors.size_or_timeout(4, 0.1))
+    for i in (1, 2):
+        bench.come(1.0 + i / 10_000)
+        assert bench.state.turn(1.0 + i / 10_000).wake_at == pytest.approx(1.0001 + GATHERED)
+    bench.come(1.0003)
+    assert len(bench.call(1.0003).events.arrivals) == 3
+
+
+def test_whoever_is_gathered_is_brought_when_the_first_of_them_has_waited_for_so_long():
+    bench = gathering(constructors.size_or_timeout(4, 0.1))
+    bench.come(1.0001)
+    call = bench.call(1.0001 + GATHERED)
+    assert call.events.ages == pytest.approx([GATHERED])
+
+
+def test_who_comes_alone_is_brought_at_once():
+    bench = gathering(constructors.size_or_timeout(4, 0.1))
+    bench.come(1.01)
+    assert bench.state.due(1.01)
+
+
+def test_nobody_is_gathered_beyond_the_hold_of_who_leaves_first():
+    short = constructors.size_or_timeout(4, GATHERED / 2)
+    bench = gathering(short, 0, None)  # nobody waits: the hold is that of the first who is gathered
+    bench.come(1.0 + GATHERED / 4)
+    assert bench.state.asks_at == pytest.approx(1.0 + 3 * GATHERED / 4)
+    shorter_with_each = Policy([math.inf, 0.1, 0.0006, 0.0004, 0.0], (0, 1, 2, 3, 4))
+    bench = gathering(shorter_with_each, 1, 0.1)
+    bench.come(1.0001)
+    assert bench.state.asks_at == pytest.approx(1.0006)
+    bench.come(1.0002)
+    assert bench.state.asks_at == pytest.approx(1.0004)
+
+
+def test_nobody_is_gathered_where_it_is_not_known_whose_hold_ends_first():
+    bench = gathering(constructors.size_or_timeout(4, 0.1), 1, None)  # as where batches of others had all servers
+    bench.come(1.0001)
+    assert bench.state.due(1.0001)
+    bench = gathering(constructors.size_or_timeout(4, 0.1))
+    item = Item(f"{HERE}late0000", "application/json", b"1")
+    bench.waiting[item.id] = Caller(bench.state.name, item, 1.0001)
+    bench.state.came(1.0001, item, Told(slack=-0.05))
+    assert bench.state.due(1.0001)
+
+
+def test_who_came_while_a_call_was_under_way_is_gathered_by_what_it_was_answered():
+    bench = Bench(constructors.size_or_timeout(4, 0.1)).begun()
+    bench.come(1.0)
+    bench.call(1.0)
+    bench.come(1.0002, 3)
+    bench.state.called(1.0003, Outcome(1, wake_in=0.1, queue_length=1, epoch="1"))
+    assert len(bench.call(1.0003).events.arrivals) == 3  # a batch is full with them
+    bench.come(1.0004)
+    bench.state.called(1.0005, Outcome(3, wake_in=None, queue_length=0, epoch="1"))
+    assert bench.state.turn(1.0005).wake_at == pytest.approx(1.0004 + GATHERED)
+
+
+def test_a_batch_of_an_elastic_function_that_ended_is_reported_by_the_next_call_and_soon():
+    bench = Bench(constructors.size_or_timeout(2, 0.1)).begun()
+    ids, _ = bench.batch(0.1)
+    bench.state.served(0.2, "b1", answers(ids))
+    assert bench.state.turn(0.2).wake_at == pytest.approx(0.2 + FRESH)
+    bench.come(0.21)
+    assert bench.call(0.21).events.completed == ["b1"]
 
 
 def test_while_a_call_is_under_way_nothing_is_due():
@@ -689,13 +765,14 @@ def test_nobody_is_refused_for_a_worker_that_crashed_as_if_the_function_were_thr
     bench.state.served(1.0, "b1", Failure(Cause.BUSY, "throttled", chance=0.1))
     assert bench.state.turn(1.0).invoke == [] and len(bench.state.turn(1.01).invoke) == 1
     bench.state.served(1.1, "b1", Failure(Cause.FAILED, "choked"))  # from here on nobody waits for a throttle
-    bench.state.turn(1.1)
-    bench.state.called(1.1, Outcome(epoch="1"))
+    bench.call(1.1 + FRESH)
+    bench.state.called(1.1 + FRESH, Outcome(epoch="1"))
     bench.batch(2.0, 1, "b2")
     bench.state.served(2.1, "b2", Failure(Cause.CRASHED, "reset"))
     for answer in bench.state.turn(2.1).tell:
         bench.waiting.pop(answer.id)
-    bench.state.called(2.1, Outcome(epoch="1"))
+    bench.call(2.1 + FRESH)
+    bench.state.called(2.1 + FRESH, Outcome(epoch="1"))
     bench.batch(2.2, 1, "b3")
     bench.state.served(2.21, "b3", Failure(Cause.UNAVAILABLE, "it starts again"))
     assert bench.state.turn(2.21).tell == []  # it waits for the worker

@@ -665,22 +665,23 @@ stimuli_by_a_clock_that_is_set = st.lists(
     limit=st.integers(1, 40),
     slacks=st.just([0.0])
     | st.lists(ticks | ticks.map(lambda slack: 8 * slack) | ticks.map(lambda slack: -slack), min_size=1, max_size=5),
+    ages=st.just([]) | st.lists(ticks, min_size=1, max_size=5),
 )
 def test_the_specification_the_memory_store_and_the_redis_script_release_the_same_batches(
-    redis_server, tables, events, limit, slacks
+    redis_server, tables, events, limit, slacks, ages
 ):
-    asyncio.run(_drive_three_bodies(redis_server.url, tables, events, limit, slacks))
+    asyncio.run(_drive_three_bodies(redis_server.url, tables, events, limit, slacks, ages))
 
 
-async def _drive_three_bodies(url, tables, events, limit, slacks):
-    """Under each of the policies in turn; they are swapped every few events. The slacks are those of one member after the other."""
+async def _drive_three_bodies(url, tables, events, limit, slacks, ages):
+    """Under each of the policies in turn, swapped every few events. Slacks and ages are those of one member after the other."""
     model = uuid.uuid4().hex
     backend = MemoryBackend()
     redis, memory = RedisStore(url, A), MemoryStore(backend, A)
     limits = Limits(limit, max_attempts=1000)
     bodies = [redis.queue(model, limits), memory.queue(model, limits)]
     specification = Batcher(tables[0], member_slack)
-    now, heard, count, in_flight, arrived, told = 1000.0, 0.0, 0, {}, [], []
+    now, heard, called, count, in_flight, arrived, told = 1000.0, 0.0, 0.0, 0, {}, [], []
     try:
         for event, (gap, arrivals, completed) in enumerate(events):
             now += gap
@@ -708,9 +709,11 @@ async def _drive_three_bodies(url, tables, events, limit, slacks):
             fitting = members[: max(0, limit - len(specification))]
             at_most = [(place, arrivals % 3) for place in range(4) if event % 6 == 5 and (arrivals >> place) % 2]
             sizes = [float(count + i) for i in range(arrivals)] if arrivals % 2 else []
-            step = specification.advance(now, fitting, at_most=at_most)
+            aged = [ages[(count + i) % len(ages)] for i in range(arrivals)] if ages else []
+            step = specification.advance(now, fitting, at_most=at_most, ages=aged[: len(fitting)])
+            brought = Events(members, done, serving, ages=aged, gone=gone, sizes=sizes, at_most=at_most)
             for body in bodies:
-                outcome = await body.advance(Events(members, done, serving, gone=gone, sizes=sizes, at_most=at_most), now=now)
+                outcome = await body.advance(brought, now=now)
                 assert outcome.accepted == len(fitting)
                 assert [tuple(b.members) for b in outcome.batches] == list(step.batches)
                 assert [b.table for b in outcome.batches] == list(step.tables)
@@ -723,14 +726,15 @@ async def _drive_three_bodies(url, tables, events, limit, slacks):
                 in_flight[batch.batch_id] = batch.table, list(zip(times, batch.members, strict=True))
             count += arrivals
             if fitting:
-                since_last = now - arrived[-1] if arrived else 0.0
-                arrived = [time + min(0.0, since_last) for time in arrived] + [now] * len(fitting)
+                came = [now - age for age in aged[: len(fitting)] or [0.0] * len(fitting)]
+                arrived = [time + min(0.0, now - called) for time in arrived] + came
+                called = now
                 told += sizes[: len(fitting)] or [math.nan] * len(fitting)
         kept = backend.arrivals(model)
-        assert kept.times.tolist() == arrived
+        assert kept.times.tolist() == sorted(arrived)
         assert sorted(map(repr, kept.sizes)) == (sorted(map(repr, told)) if any(size == size for size in told) else [])
         if arrived:
             recorded = read_requests(url, model)
-            assert recorded.times.tolist() == arrived and recorded.sizes.tobytes() == kept.sizes.tobytes()
+            assert recorded.times.tolist() == sorted(arrived) and recorded.sizes.tobytes() == kept.sizes.tobytes()
     finally:
         await redis.close()
