@@ -17,7 +17,7 @@ from sluice.batching.errors import DeadlinePassed
 from sluice.buffer_service.alarms import Alarms, LoopAlarms
 from sluice.buffer_service.bodies import Bodies
 from sluice.buffer_service.idle_rounds import IdleRounds
-from sluice.buffer_service.route_state import TOLD, Caller
+from sluice.buffer_service.route_facts import TOLD, Caller
 from sluice.buffer_service.store import PROCESS_LENGTH
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Item

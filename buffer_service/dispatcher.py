@@ -28,9 +28,11 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.invokers.port import asking
 from sluice.buffer_service.members import encode_answers as encode_message
+from sluice.buffer_service.route_batches import BACKOFF, LEFT_HEADER, ROUTE_HEADER
+from sluice.buffer_service.route_facts import Caller
 from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Fetch, Instructions, Invocation, Message, Move
-from sluice.buffer_service.route_state import BACKOFF, LEFT_HEADER, ROUTE_HEADER, Caller, RouteState
+from sluice.buffer_service.route_state import RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told

@@ -112,3 +112,30 @@ class Instructions(NamedTuple):
     queue_length: int | None
     ended: Sequence[str]
     fetch: Sequence[Fetch] = ()
+
+
+class ToDo:
+    """What no turn has said yet that is to be done; the lists are those of ``Instructions``."""
+
+    __slots__ = ("adopted", "ended", "fetch", "invoke", "log", "move", "refuse", "tell", "unreadable")
+
+    def __init__(self) -> None:
+        self._begin()
+        self.ended: list[str] = []
+
+    def _begin(self) -> None:
+        self.invoke: list[Invocation] = []
+        self.fetch: list[Fetch] = []
+        self.move: list[Move] = []
+        self.adopted: list[Adopted] = []
+        self.refuse: list[Refusal] = []
+        self.tell: list[Answer] = []
+        self.log: list[tuple[int, str]] = []
+        self.unreadable: list[str] = []
+
+    def clear(self) -> None:
+        """All of it was said; who has the lists keeps them."""
+        if self.ended:
+            self.ended = []
+        if self.invoke or self.tell or self.refuse or self.adopted or self.move or self.log or self.unreadable or self.fetch:
+            self._begin()  # else they are empty still

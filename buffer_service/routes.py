@@ -68,7 +68,7 @@ from sluice.buffer_service.compression import AT_ONCE, ZIPPED_AT_ONCE, accepts_g
 from sluice.buffer_service.kept_requests import ADDRESS, REPLAYED, STATE, WISHED_BY, Keeper, KeptRequest, Wish, check_key
 from sluice.buffer_service.openapi import describe_interface
 from sluice.buffer_service.page.door import HTML, Door
-from sluice.buffer_service.route_state import LEFT_HEADER
+from sluice.buffer_service.route_batches import LEFT_HEADER
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.telemetry import Telemetry, reason_of

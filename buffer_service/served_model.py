@@ -23,8 +23,8 @@ from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.invokers import Invoker
 from sluice.buffer_service.members import member_told
 from sluice.buffer_service.request_size import Headers, size_reader
+from sluice.buffer_service.route_facts import Caller
 from sluice.buffer_service.route_functions import Standing
-from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.routing import Router, choice
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.telemetry import ModelTelemetry

@@ -38,7 +38,7 @@ import uvloop
 from sluice.batching.documents import SIZE_HEADER, Slo, percentile_name
 from sluice.batching.errors import InvalidInput, require
 from sluice.buffer_service.alarms import open_alarms
-from sluice.buffer_service.route_state import ROUTE_HEADER
+from sluice.buffer_service.route_batches import ROUTE_HEADER
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -18,7 +18,8 @@ from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.circuit import RESERVE, STRIKES, UNAVAILABLE_LIMIT
 from sluice.buffer_service.function_state import RESTART, FunctionState
 from sluice.buffer_service.invokers import FunctionBusy, FunctionCrashed, FunctionUnavailable, HttpInvoker
-from sluice.buffer_service.route_state import BACKOFF, LONGEST_BACKOFF, TOLD, YIELD, YIELDS
+from sluice.buffer_service.route_batches import BACKOFF, LONGEST_BACKOFF, YIELD, YIELDS
+from sluice.buffer_service.route_facts import TOLD
 from sluice.buffer_service.store import Outcome
 from sluice.lambda_fn.contract import Answer, Item, decode_batch, encode_answers, encode_metadata
 from tests.buffer_service.conftest import Function, Plans, plan, serving
@@ -295,7 +296,7 @@ def test_when_a_busy_function_has_answered_the_oldest_batch_that_waits_is_asked_
     ids, _ = bench.batch(0.04, 2, "b4")
     bench.state.served(0.041, "b4", answers(ids))
     assert [invocation.batch_id for invocation in bench.state.turn(0.041).invoke] == ["b2"]
-    assert "b1" not in bench.state._batches  # nobody waits for it, and it takes nobody's turn
+    assert "b1" not in bench.state._batches.under_way  # nobody waits for it, and it takes nobody's turn
 
 
 def test_one_place_in_so_many_of_a_busy_function_is_left_to_other_processes_for_some_time():
@@ -594,7 +595,7 @@ def test_a_worker_that_does_not_come_back_is_waited_for_no_longer_than_a_restart
     for _ in range(200):
         for invocation in bench.state.turn(now).invoke:
             bench.state.served(now, "b1", Failure(Cause.UNAVAILABLE, "refused"), invocation.part)
-        if "b1" not in bench.state._batches:
+        if "b1" not in bench.state._batches.under_way:
             break
         now += 0.05
     assert RESTART <= now < RESTART + 2 * LONGEST_BACKOFF + 0.2

@@ -13,7 +13,7 @@ from sluice.batching.documents import Beside, Plan, PolicyDocument, Slo
 from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.circuit import UNAVAILABLE_LIMIT
 from sluice.buffer_service.invokers import FunctionBusy, FunctionUnavailable
-from sluice.buffer_service.route_state import FUNCTION_HEADER
+from sluice.buffer_service.route_batches import FUNCTION_HEADER
 from sluice.lambda_fn.contract import decode_batch, encode_answers, encode_metadata
 from tests.buffer_service.conftest import Plans, serving
 from tests.buffer_service.test_route_state import answers

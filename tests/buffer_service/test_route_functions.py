@@ -14,8 +14,9 @@ from sluice.buffer_service.circuit import FIRST_OPEN, UNAVAILABLE_LIMIT
 from sluice.buffer_service.invokers import FunctionUnavailable, UnknownFunction
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.plans import SilentFunction, check_waits
+from sluice.buffer_service.route_batches import FUNCTION_HEADER
 from sluice.buffer_service.route_functions import Standing
-from sluice.buffer_service.route_state import FUNCTION_HEADER, RouteState
+from sluice.buffer_service.route_state import RouteState
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.store import Outcome
 from sluice.lambda_fn.contract import decode_batch, encode_answers, encode_metadata

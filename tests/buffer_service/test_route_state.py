@@ -18,9 +18,11 @@ from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.members import encode_member, member_id
 from sluice.buffer_service.redis_servers import Away
+from sluice.buffer_service.route_batches import RETRY, SENDINGS
+from sluice.buffer_service.route_facts import TOLD, Caller
 from sluice.buffer_service.route_instructions import NEVER
 from sluice.buffer_service.route_life import LIVES, Fact, Life
-from sluice.buffer_service.route_state import GATHERED, LARGEST_CALL, RETRY, SENDINGS, TOLD, Caller, RouteState
+from sluice.buffer_service.route_state import GATHERED, LARGEST_CALL, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Released
 from sluice.buffer_service.told import Told
 from sluice.lambda_fn.contract import Answer, Item
@@ -78,6 +80,8 @@ def answers(ids, status=200):
 
 STATES = [
     "route_state",
+    "route_facts",
+    "route_batches",
     "batch_state",
     "queue_state",
     "arrival_record",
@@ -125,7 +129,7 @@ def test_the_table_of_lives_is_the_one_that_is_drawn():
 @pytest.mark.parametrize(("life", "fact"), [(life, fact) for life in Life for fact in Fact if fact not in LIVES[life]])
 def test_a_fact_that_is_not_in_the_row_of_the_state_is_an_error(life, fact):
     state = Bench().state
-    state.life = life
+    state._facts.life = life
     with pytest.raises(KeyError):
         state._live(fact)
 
@@ -707,7 +711,7 @@ def test_members_that_come_in_many_small_batches_share_calls_and_hold_up_no_new_
         call = bench.call(0.1)
         called.append(call.events.arrivals)
         bench.state.called(0.1, Outcome(len(call.events.arrivals), queue_length=1, epoch="1"))
-        settled += bench.state._adopted
+        settled += bench.state._todo.adopted
     assert called[0] + called[1] == strangers and len(called[0]) == LARGEST_CALL
     assert [member_id(member) for member in called[2]] == new
     assert settled == [(adoption, None) for adoption in adoptions]

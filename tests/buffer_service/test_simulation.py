@@ -35,9 +35,10 @@ from sluice.buffer_service.idle_rounds import IDLE
 from sluice.buffer_service.members import decode_member, encode_member
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.route_batches import RouteBatches
+from sluice.buffer_service.route_facts import RouteFacts
 from sluice.buffer_service.route_functions import RouteFunctions
 from sluice.buffer_service.route_instructions import NEVER, Fetch
-from sluice.buffer_service.route_life import RETIRED
 from sluice.buffer_service.route_state import RouteState
 from sluice.buffer_service.routing import ClassRoutes, SizeClasses
 from sluice.buffer_service.served_model import ServedModel
@@ -190,9 +191,9 @@ def _swaps_two_answers(answered: Any) -> Any:
 
 
 def _never_reports_a_completion(end: Any) -> Any:
-    def silent(state: RouteState, batch_id: str, batch: BatchState) -> None:
-        end(state, batch_id, batch)
-        state._completed.clear()
+    def silent(batches: RouteBatches, now: float, batch_id: str, batch: BatchState) -> None:
+        end(batches, now, batch_id, batch)
+        batches.completed.clear()
 
     return silent
 
@@ -232,9 +233,9 @@ def _forgets_what_a_failed_call_brought(failed: Any) -> Any:
 
 
 def _ends_a_batch_with_its_first_message(settle: Any) -> Any:
-    def hasty(state: RouteState, batch_id: str, error: Any) -> None:
-        state._batches[batch_id].outstanding = 1
-        settle(state, batch_id, error)
+    def hasty(batches: RouteBatches, now: float, batch_id: str, error: Any) -> None:
+        batches.under_way[batch_id].outstanding = 1
+        settle(batches, now, batch_id, error)
 
     return hasty
 
@@ -245,18 +246,18 @@ def _lets_the_time_pass(answered: Any) -> Any:
 
 def _submits_again_what_is_computed(submit_again: Any) -> Any:
     def generous(state: RouteState, besides: set[str]) -> None:
-        batches, state._batches = state._batches, {}
+        under_way, state._batches.under_way = state._batches.under_way, {}
         submit_again(state, besides)
-        state._batches = batches
+        state._batches.under_way = under_way
 
     return generous
 
 
 def _completes_before_answers_are_sent(go_on: Any) -> Any:
-    def hasty(state: RouteState, now: float, batch_id: str, batch: BatchState) -> None:
-        go_on(state, now, batch_id, batch)
-        if batch_id in state._batches and not batch.parts and not batch.asked and batch_id not in state._completed:
-            state._completed.append(batch_id)
+    def hasty(batches: RouteBatches, now: float, batch_id: str, batch: BatchState) -> None:
+        go_on(batches, now, batch_id, batch)
+        if batch_id in batches.under_way and not batch.parts and not batch.asked and batch_id not in batches.completed:
+            batches.completed.append(batch_id)
 
     return hasty
 
@@ -303,20 +304,20 @@ def _lends_one_body_for_another(find: Any) -> Any:
 DEFECTS: dict[str, Plant] = {
     "lends one body for another": _patched(Callers, "lendable", _lends_one_body_for_another),
     "says that callers have gone": _patched(Callers, "lendable", lambda _: lambda callers, request_id: None),
-    "asks nobody for bodies": _patched(RouteState, "_to_fetch", lambda _: lambda state, batch: Fetch(batch.batch_id, {}, 0)),
+    "asks nobody for bodies": _patched(RouteBatches, "_to_fetch", lambda _: lambda state, batch: Fetch(batch.batch_id, {}, 0)),
     "takes no body that comes": _patched(Bodies, "came", lambda _: lambda bodies, lent: None),
-    "drops an answer": _patched(RouteState, "_at_hand", _drops_an_answer),
+    "drops an answer": _patched(RouteFacts, "at_hand", _drops_an_answer),
     "forgets a lease": _patched(QueueState, "_sweep", _forgets_a_lease),
     "swaps two answers": _patched(BatchState, "answered", _swaps_two_answers),
-    "never reports a completion": _patched(RouteState, "_end", _never_reports_a_completion),
+    "never reports a completion": _patched(RouteBatches, "_end", _never_reports_a_completion),
     "releases more than the table says": _patched(QueueState, "_release", _releases_more_than_the_table_says),
     "makes young again what is taken back": _patched(Batcher, "take_back", _makes_young_again_what_is_taken_back),
     "has members arrive after now": _patched(Batcher, "_oldest", _believes_who_came_after_now),
     "hears of processes after now": _patched(QueueState, "_date_owners", lambda _: lambda state, now: None),
     "forgets what a failed call brought": _patched(RouteState, "_failed", _forgets_what_a_failed_call_brought),
-    "asks for both halves at once": _patched(RouteState, "_at_once", lambda _: lambda state, now, batch: 2),
-    "completes before answers are sent": _patched(RouteState, "_go_on", _completes_before_answers_are_sent),
-    "sends to one process alone": _patched(RouteState, "_due_messages", _answers_after_the_first_portion_are_late),
+    "asks for both halves at once": _patched(RouteBatches, "_at_once", lambda _: lambda state, now, batch: 2),
+    "completes before answers are sent": _patched(RouteBatches, "_go_on", _completes_before_answers_are_sent),
+    "sends to one process alone": _patched(RouteBatches, "due_messages", _answers_after_the_first_portion_are_late),
     "submits nothing again": _patched(RouteState, "_submit_again", lambda _: lambda state, besides: None),
     "is drained too early": _patched(RouteState, "_nobody_waits", lambda _: lambda state: True),
     "keeps callers who have gone in the queue": _patched(RouteState, "gone", lambda _: lambda state, now, caller: False),
@@ -325,18 +326,16 @@ DEFECTS: dict[str, Plant] = {
     "does not sweep after a failure": _patched(
         RouteState, "_failed", lambda f: lambda s, now, *rest: (f(s, now, *rest), setattr(s, "_sweep_at", now + 99))
     ),
-    "says that all were moved": _patched(RouteState, "moved", lambda f: lambda s, now, move, error=None: f(s, now, move)),
+    "says that all were moved": _patched(RouteBatches, "moved", lambda f: lambda s, now, move, error=None: f(s, now, move)),
     "serves what a retired route holds": _patched(
-        RouteState, "_table", lambda f: lambda s: s._route.policy.policy() if s.life in RETIRED else f(s)
+        RouteState, "_table", lambda f: lambda s: s._facts.route.policy.policy() if s._facts.retired else f(s)
     ),
     "rings no timer but for sweeps": _patched(
-        RouteState, "_wake_at", lambda _: lambda state: state._sweep_at + IDLE if state._asked is None else NEVER
+        RouteState, "turn", lambda turn: lambda s, *now: turn(s, *now)._replace(wake_at=NEVER if s.asking else s._sweep_at + IDLE)
     ),
-    "reports completions with the next sweep": _patched(
-        RouteState, "_end", lambda end: lambda s, *batch: (end(s, *batch), setattr(s, "_ask_at", s._sweep_at))
-    ),
+    "reports completions with the next sweep": _patched(RouteState, "_reports_at", lambda _: lambda state, now: state._sweep_at),
     "looks at no deadline": _patched(Callers, "_check_deadlines", lambda _: lambda callers: None),
-    "ends a batch with its first message": _patched(RouteState, "_settle", _ends_a_batch_with_its_first_message),
+    "ends a batch with its first message": _patched(RouteBatches, "_settle", _ends_a_batch_with_its_first_message),
     "lets the time pass that the queue named": _patched(RouteState, "_answered", _lets_the_time_pass),
     "does not try again to install a table": _patched(
         RouteState, "_failed", lambda f: lambda s, now, asked, error: f(s, now, replace(asked, install=None), error)
@@ -344,10 +343,10 @@ DEFECTS: dict[str, Plant] = {
     "submits again what is computed": _patched(RouteState, "_submit_again", _submits_again_what_is_computed),
     "does not say that members were taken": _patched(Dispatcher, "_settle", lambda settle: lambda dispatcher, adopted: None),
     "forgets the size of who moves": _patched(
-        RouteState, "_move_on", lambda _: lambda s, batch, part: batch.moving.extend(map(encode_member, part.items))
+        RouteBatches, "_move_on", lambda _: lambda s, batch, part: batch.moving.extend(map(encode_member, part.items))
     ),
     "forgets the slack of who comes": _patched(
-        route_state, "_member", lambda _: lambda caller: encode_member(caller.item, caller.told._replace(slack=0.0))
+        route_state, "member_of", lambda _: lambda caller: encode_member(caller.item, caller.told._replace(slack=0.0))
     ),
     "puts who has a slack behind all others": _patched(Batcher, "_next", _puts_who_has_a_slack_behind_all_others),
     "reads a table of columns as one": _patched(
@@ -375,7 +374,7 @@ DEFECTS: dict[str, Plant] = {
     ),
     "sends who came with the next sweep": _patched(RouteState, "came", _waits_for_the_next_sweep),
     "installs the table of a retired route with the next sweep": _patched(RouteState, "retire", _waits_for_the_next_sweep),
-    "tries a message once": _patched(RouteState, "_sendings", lambda _: lambda state, message: 1),
+    "tries a message once": _patched(RouteBatches, "_sendings", lambda _: lambda state, message: 1),
     "stops sweeping when it leaves": _patched(RouteState, "leave", _sweeps_no_more),
     "takes batches until it has left": _patched(
         RouteState, "_events", lambda f: lambda s, now, asked: replace(f(s, now, asked), leaving=asked.goodbye)
@@ -385,7 +384,7 @@ DEFECTS: dict[str, Plant] = {
     ),
     "does not wait for a busy function": _patched(FunctionState, "remedy", _takes_for(Cause.BUSY, Cause.UNAVAILABLE)),
     "fails all whom a crash concerns": _patched(FunctionState, "remedy", _takes_for(Cause.CRASHED, Cause.UNAVAILABLE)),
-    "gives up who has time": _patched(RouteState, "_deadline", lambda _: lambda state, batch, item: batch.taken_at),
+    "gives up who has time": _patched(RouteBatches, "_deadline", lambda _: lambda state, batch, item: batch.taken_at),
     "gives up a batch with its first item": _patched(
         BatchState, "hopeless", lambda _: property(lambda batch: not batch.passed and batch.failed_alone >= 1)
     ),
