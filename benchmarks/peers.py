@@ -10,10 +10,10 @@ buffer with a function that sends bodies back and no worker. All batch 32 reques
                   others the better of a wait of 1 ms and of 5 ms counts
     JSON, OIP     bodies of 1, 100 and 600 KB: numbers in JSON, and a binary tensor of the Open Inference Protocol, summed
 
-A round runs all servers of a scenario one after the other, every other round in the reverse order. Printed are medians, and the
-ratio to mosec's throughput in the same round. CPU is a request's, of all processes of a server and of its Redis; memory is what
-they share in parts (PSS) at the end. Load and servers share the machine. ``client`` is how much of one core the load generator
-used: at 90 % and more it is what was measured.
+A round runs all servers of a scenario one after the other, every other round in the reverse order; meanwhile the others are
+stopped, as some use a twentieth of a core while they wait. Printed are medians, and the ratio to mosec's throughput in the same
+round. CPU is a request's, of all processes of a server and of its Redis; memory is what they share in parts (PSS) at the end. Load
+and servers share the machine. ``client`` is how much of one core the load generator used: at 90 % and more it is what was measured.
 
 The others live in environments of their own, ``.venv-peers/NAME``, where they are installed the first time, of the versions of
 ``PEERS``. Which of them cannot be is said, and the rest is measured.
@@ -33,7 +33,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -141,8 +141,23 @@ def measured(scenario: Scenario, rounds: int, seconds: float) -> dict[str, list[
         for number in range(rounds):
             for name in scenario.servers if number % 2 == 0 else scenario.servers[::-1]:
                 url, processes = at[name]
-                results[name].append(load(url, processes, scenario, body, seconds))
+                with stopped(other for others, (_, its) in at.items() if others != name for other in its):
+                    results[name].append(load(url, processes, scenario, body, seconds))
     return results
+
+
+@contextmanager
+def stopped(processes: Iterable[int]) -> Iterator[None]:
+    """Processes, and all that they started, do nothing until the block ends."""
+    families = [member for process in processes for member in family_of(process)]
+    try:
+        for member in families:
+            os.kill(member, signal.SIGSTOP)
+        yield
+    finally:
+        for member in families:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.kill(member, signal.SIGCONT)
 
 
 def load(url: str, processes: Sequence[int], scenario: Scenario, body: Path, seconds: float) -> Result:
