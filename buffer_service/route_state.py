@@ -231,7 +231,8 @@ class RouteState:
             return AT_ONCE
         hold, first_came = table.hold[table.row(self._waited + len(arrivals))], arrivals[0][0]
         latest = first_came + GATHERED
-        return latest if hold == math.inf else min(latest, (self._hold_began if self._waited else first_came) + hold)
+        began = min(self._hold_began, first_came) if self._waited else first_came  # who waits may have a slack
+        return latest if hold == math.inf else min(latest, began + hold)
 
     def _encoded(self, caller: Caller) -> bytes:
         """The member that a request comes as: a large body stays here, where all can ask for it."""

@@ -259,6 +259,16 @@ def test_nobody_is_gathered_beyond_the_hold_of_who_leaves_first():
     assert bench.state.asks_at == pytest.approx(1.0004)
 
 
+def test_nobody_is_gathered_beyond_his_own_hold_where_who_waits_is_patient():
+    hold, slack = 0.1, 10.0  # another process's caller waits, and may do so for long
+    bench = gathering(constructors.size_or_timeout(3, hold), 2, hold + slack)
+    bench.come(1.0001)
+    assert bench.state.due(1.0001)  # three are a batch, whose hold of 0 is over for everybody
+    bench = gathering(constructors.size_or_timeout(4, GATHERED / 2), 1, GATHERED / 2 + slack)
+    bench.come(1.0001)
+    assert bench.state.asks_at == pytest.approx(1.0001 + GATHERED / 2)
+
+
 def test_nobody_is_gathered_where_it_is_not_known_whose_hold_ends_first():
     bench = gathering(constructors.size_or_timeout(4, 0.1), 1, None)  # as where batches of others had all servers
     bench.come(1.0001)
