@@ -34,7 +34,9 @@ taken meanwhile, ``route_functions.py`` says.
 Who is brought. His hold runs from when he came, so a call for each would be for nothing where nothing could leave the queue with
 him. Where one table rules, as far as is known here:
 
-    all servers have batches of this process      he is brought by the call that ends one, or ``FRESH`` after the last answer
+    all servers have batches of this process      he is brought by the call that ends one, or ``FRESH`` after the last answer;
+                                                  where holds are spans of time, ``GATHERED`` after the first at most, as who
+                                                  comes later elsewhere and is brought before him has the hold that counts
     with him a batch is due, or he has a slack    at once
     another came within ``GATHERED`` before him   with those: when a batch is due, ``GATHERED`` after the first of them at most
     nobody did                                    at once
@@ -135,7 +137,7 @@ class RouteState:
         self._facts = facts = RouteFacts(model, route, limits, process, waiting, patience, digest)
         self._limits, self._waiting = limits, waiting
         self._slo = slo
-        self._alone = _alone(facts.rule)
+        self._alone, self._spans = _alone(facts.rule), _has_spans(facts.rule)
         self._to_install: Policy | None = self._table()
         self._functions = RouteFunctions(route.functions, facts.rule)
         self._admission = RouteAdmission(model, self._functions, facts.rule, patience, slo)
@@ -226,7 +228,7 @@ class RouteState:
         if table is None or self._facts.life is not Life.SERVING:
             return AT_ONCE
         if table.servers is not None and len(self._batches.under_way) >= table.servers:
-            return self._answered_at + FRESH
+            return arrivals[0][0] + GATHERED if self._spans else self._answered_at + FRESH
         if comes_alone or self._slacks_told:
             return AT_ONCE
         hold, first_came = table.hold[table.row(self._waited + len(arrivals))], arrivals[0][0]
@@ -349,7 +351,7 @@ class RouteState:
         changed = self._facts.life is not Life.SERVING or rule != self._facts.rule
         self._live(Fact.FOLLOW)
         same = (rule, route.functions, slo) == (self._facts.rule, self._facts.route.functions, self._slo)
-        self._slo, self._alone = slo, _alone(rule)
+        self._slo, self._alone, self._spans = slo, _alone(rule), _has_spans(rule)
         self._facts.follow(route, digest)
         if self._functions.follow(route.functions, rule):  # it is asked at once: what is known of the last is not true of it
             self._batches.look_again(now)
@@ -683,6 +685,11 @@ class RouteState:
 def _alone(rule: Policy) -> Policy | None:
     """The table of a rule that has one, of one column; ``None`` of another."""
     return rule if not rule.beside and rule.columns == 1 else None
+
+
+def _has_spans(rule: Policy) -> bool:
+    """Whether a row of its table releases neither at once nor never: it hangs on when he came who is next to leave."""
+    return any(0 < hold < math.inf for hold in rule.hold)
 
 
 def _patient(arrivals: list[tuple[float, bytes]]) -> int:

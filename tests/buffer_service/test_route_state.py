@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,11 @@ from sluice.batching.documents import PolicyDocument, Route
 from sluice.batching.errors import Draining, QueueFull, StoreUnavailable
 from sluice.buffer_service import route_life, route_state
 from sluice.buffer_service.admission import FRESH
+from sluice.buffer_service.arrival_record import ArrivalRecord
+from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.members import encode_member, member_id
+from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_servers import Away
 from sluice.buffer_service.route_batches import RETRY, SENDINGS
 from sluice.buffer_service.route_facts import TOLD, Caller
@@ -36,14 +40,15 @@ AWAY = StoreUnavailable("away")
 class Bench:
     """A state, and whoever tells it facts."""
 
-    def __init__(self, policy=None, route="", function="f"):
+    def __init__(self, policy=None, route="", function="f", process=HERE):
+        self.process = process
         self.waiting: dict[str, Caller] = {}
         self.route = Route(route, function, PolicyDocument.of(policy or constructors.greedy(4, servers=1)), 1.0)
-        self.state = RouteState("m", self.route, LIMITS, HERE, self.waiting, PATIENCE)
+        self.state = RouteState("m", self.route, LIMITS, process, self.waiting, PATIENCE)
 
     def come(self, now, n=1):
         """So many requests; their ids."""
-        ids = [f"{HERE}{len(self.waiting) + i:08x}" for i in range(n)]
+        ids = [f"{self.process}{len(self.waiting) + i:08x}" for i in range(n)]
         for request_id in ids:
             item = Item(request_id, "application/json", b"1")
             self.waiting[request_id] = Caller(self.state.name, item, now)
@@ -178,12 +183,8 @@ def test_the_next_turn_is_due_when_the_queue_said_and_three_times_in_a_lease():
     assert bench.call(LIMITS.lease / 3).events.serving == []
 
 
-ONE_SERVER = [constructors.greedy(4, servers=1), replace(constructors.size_or_timeout(4, 0.1), servers=1)]
-
-
-@pytest.mark.parametrize("policy", ONE_SERVER, ids=["greedy", "holds are spans of time"])
-def test_who_comes_while_every_server_has_a_batch_of_this_process_is_brought_by_the_call_that_ends_it(policy):
-    bench = Bench(policy).begun()
+def test_who_comes_while_every_server_has_a_batch_of_this_process_is_brought_by_the_call_that_ends_it():
+    bench = Bench(constructors.greedy(4, servers=1)).begun()
     ids, _ = bench.batch(0.1)
     late = bench.come(0.11, 2)
     assert not bench.state.due(0.11) and bench.state.turn(0.11).call is None
@@ -203,6 +204,45 @@ def test_where_such_a_batch_lasts_he_is_brought_soon_all_the_same_so_that_others
     bench.state.called(0.13, Outcome(1, queue_length=1, epoch="1"))
     bench.come(0.2)
     assert bench.state.due(0.2)
+
+
+def test_nobody_waits_beyond_his_hold_for_one_who_came_after_him_at_another_process():
+    hold, left = 0.1, {}
+    policy = replace(constructors.size_or_timeout(4, hold), servers=1)
+    benches = {process: Bench(policy, process=process) for process in (HERE, THERE)}
+    queue, calls = QueueState(ArrivalRecord(), BatchRecord()), count()
+
+    def turns(now, end):
+        while now <= end:
+            for process, bench in benches.items():
+                while (call := bench.state.turn(now).call) is not None:
+                    if call.install is not None:
+                        queue.install(call.install, "1")
+                    outcome = queue.advance(process, next(calls), call.events, LIMITS, now)
+                    left.update({member_id(member): now for batch in outcome.batches for member in batch.members})
+                    bench.state.called(now, outcome)
+            now = min(bench.state.asks_at for bench in benches.values())
+
+    turns(0.0, 0.9)
+    first = benches[HERE].come(1.0)
+    turns(1.0, 1.11)  # he left when his hold was over, and the server has his batch
+    [waits] = benches[HERE].come(1.11)
+    turns(1.11, 1.115)
+    benches[THERE].come(1.115)
+    turns(1.115, 1.12)
+    [batch_id] = benches[HERE].state._batches.under_way
+    benches[HERE].state.served(1.12, batch_id, answers(first))
+    turns(1.12, 1.5)
+    assert left[waits] <= 1.11 + hold + GATHERED
+
+
+def test_who_comes_while_every_server_has_a_batch_is_brought_soon_where_holds_are_spans_of_time():
+    bench = Bench(replace(constructors.size_or_timeout(4, 0.1), servers=1)).begun()
+    bench.batch(0.1, 4)
+    for i in range(3):
+        bench.come(0.11 + i / 10_000)
+        assert bench.state.turn(0.11 + i / 10_000).wake_at == pytest.approx(0.11 + GATHERED)
+    assert len(bench.call(0.11 + GATHERED).events.arrivals) == 3
 
 
 @pytest.mark.parametrize("servers", [2, None], ids=["a server is free", "there are no servers"])
