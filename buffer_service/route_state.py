@@ -629,6 +629,8 @@ class RouteState:
     def _arrive_again(self, request_ids: Iterable[str]) -> None:
         """Who of these waits here at this queue comes again, and brings the time when he came: the record of that was lost too."""
         callers = [self._waiting[request_id] for request_id in request_ids if self._facts.waits_here(request_id)]
+        self._sizes_told |= any(caller.told.size is not None for caller in callers)  # also of who came here from another route
+        self._slacks_told |= any(caller.told.slack != 0 for caller in callers)
         self._arrive_before([(caller.came, self._encoded(caller)) for caller in callers])
         self._ask_at = AT_ONCE
 

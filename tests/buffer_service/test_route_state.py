@@ -710,6 +710,20 @@ def test_a_batch_that_its_function_leaves_without_an_answer_is_moved_from_a_reti
     assert (invocation.function, [item.id for item in invocation.items]) == ("g", ids)
 
 
+def test_who_moved_here_and_comes_again_after_a_lost_queue_tells_his_size_then_too():
+    bench, told = Bench(route="b").begun(), Told(size=7.0)
+    item = Item(f"{HERE}moved000", "application/json", b"1")
+    bench.waiting[item.id] = Caller("m:a", item, 0.0, told)
+    bench.state.adopt(0.1, [encode_member(item, told)])
+    bench.call(0.1)
+    bench.state.called(0.1, Outcome(1, queue_length=1, epoch="1"))
+    bench.come(0.2)
+    bench.call(0.2)
+    bench.state.called(0.2, Outcome(1, epoch="2"))
+    again = bench.call(0.2).events
+    assert (len(again.arrivals), list(again.sizes)) == (1, [7.0])
+
+
 def test_members_are_adopted_in_a_call_of_their_own_and_their_callers_wait_here_when_it_took_them():
     bench = Bench(route="b").begun()
     ids = bench.come(0.1, 2)
