@@ -69,7 +69,7 @@ from sluice.buffer_service.circuit import FIRST_OPEN
 from sluice.buffer_service.idle_rounds import IdleRounds
 from sluice.buffer_service.members import encode_member, has_id, member_id, member_sizes, member_slack, unnamed
 from sluice.buffer_service.route_admission import RouteAdmission
-from sluice.buffer_service.route_batches import LEFT_HEADER, RETRY, RouteBatches, failures, suspended
+from sluice.buffer_service.route_batches import LEFT_HEADER, RETRY, SENDINGS, RouteBatches, failures, suspended
 from sluice.buffer_service.route_facts import TOLD, Caller, RouteFacts, member_of
 from sluice.buffer_service.route_functions import RouteFunctions, Standing
 from sluice.buffer_service.route_instructions import (
@@ -508,7 +508,7 @@ class RouteState:
 
     def _events(self, now: float, asked: _Asked) -> Events:
         serving = sorted(self._batches.under_way) if asked.swept is not None else None
-        clearing = self._facts.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install)
+        clearing = self._facts.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install or asked.swept)
         leaving = self._facts.ending and not clearing and not self._callers_here()
         at_most = self._batches.at_most(now)
         if asked.adoptions:
@@ -590,7 +590,8 @@ class RouteState:
         self._failures += 1
         self._refused += asked.refused
         self._batches.completed = asked.completed + self._batches.completed
-        self._batches.given_up += asked.swept or ()
+        if self._facts.life is not Life.CLEARING or self._failures < SENDINGS:  # else he would not end while the store is away
+            self._batches.given_up += asked.swept or ()
         if self._facts.life is not Life.CLEARING:
             self._to_install = self._to_install or asked.install
         if error.asked:
@@ -661,12 +662,16 @@ class RouteState:
 
     def _is_needed(self) -> bool:
         """Whether others may take this process's batches back, or it those of others."""
-        name = self._facts.name
-        return bool(self._batches.under_way) or self._waited > 0 or any(caller.queue == name for caller in self._waiting.values())
+        name, batches = self._facts.name, self._batches
+        if batches.under_way or batches.given_up or self._waited > 0:
+            return True
+        return any(caller.queue == name for caller in self._waiting.values())
 
     def _to_clear(self) -> bool:
         """Whether somebody may wait at a retired queue that no process may look after any more, and none but this will give up."""
-        return self._facts.life is Life.CLEARING and (bool(self._arrivals) or self._to_install is not None)
+        if self._facts.life is not Life.CLEARING:
+            return False
+        return bool(self._arrivals or self._batches.given_up) or self._to_install is not None
 
     def _nobody_waits(self) -> bool:
         """Whether a queue that is empty is all there is of this route."""

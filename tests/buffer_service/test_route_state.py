@@ -724,6 +724,53 @@ def test_who_moved_here_and_comes_again_after_a_lost_queue_tells_his_size_then_t
     assert (len(again.arrivals), list(again.sizes)) == (1, [7.0])
 
 
+def test_who_leaves_a_retired_route_takes_out_again_whom_he_could_not_move_before_he_says_goodbye():
+    bench = Bench().begun()
+    bench.come(0.1)
+    member = encode_member(Item(f"{THERE}00000001", "application/json", b"1"))
+    bench.call(0.1)
+    bench.state.called(0.1, Outcome(1, [Released("b1", [member])], epoch="1"))
+    bench.waiting.clear()
+    bench.state.retire(0.2)
+    bench.state.leave(0.2)
+    bench.call(0.2)
+    bench.state.called(0.2, Outcome(epoch="1"))
+    bench.state.served(0.3, "b1", Failure(Cause.UNAVAILABLE, "it is gone"))
+    [move] = bench.state.turn(0.3).move
+    bench.state.moved(0.4, move, AWAY)
+    assert bench.state.turn(0.4).call is None
+    sweep = bench.call(LIMITS.lease / 3).events
+    assert (sweep.serving, sweep.leaving) == ([], False)  # which puts him back, and gets him again
+    bench.state.called(2.1, Outcome(0, [Released("b2", [member])], epoch="1"))
+    [move] = bench.state.turn(2.1).move
+    bench.state.moved(2.2, move)
+    goodbye = bench.call(2.2).events
+    assert (goodbye.completed, goodbye.leaving) == (["b2"], True)
+
+
+def test_he_ends_where_the_store_stays_away():
+    bench = Bench().begun()
+    bench.come(0.1)
+    member = encode_member(Item(f"{THERE}00000001", "application/json", b"1"))
+    bench.call(0.1)
+    bench.state.called(0.1, Outcome(1, [Released("b1", [member])], epoch="1"))
+    bench.waiting.clear()
+    bench.state.retire(0.2)
+    bench.state.leave(0.2)
+    bench.call(0.2)
+    bench.state.called(0.2, AWAY)
+    bench.state.served(0.3, "b1", Failure(Cause.UNAVAILABLE, "it is gone"))
+    [move] = bench.state.turn(0.3).move
+    bench.state.moved(0.4, move, AWAY)
+    for _ in range(2 * SENDINGS):
+        if bench.state.life is Life.CLOSED:
+            break
+        now = max(0.4, bench.state.asks_at)
+        bench.call(now)
+        bench.state.called(now, AWAY)
+    assert bench.state.life is Life.CLOSED
+
+
 def test_members_are_adopted_in_a_call_of_their_own_and_their_callers_wait_here_when_it_took_them():
     bench = Bench(route="b").begun()
     ids = bench.come(0.1, 2)

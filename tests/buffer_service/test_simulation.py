@@ -91,6 +91,7 @@ TRIED_FIRST = {  # by defect that few seeds find, one of them; what it does not 
 REPLAYED = 100
 STEPPED = 145  # a seed that sees the clock set back while somebody waits without a slack, as these do not
 ONCE_WRONG = {  # seeds beyond these that found a defect
+    61958: "left for good in the queue of a retired route, as the last process there could not move it and left",
     38613: "a clock set back, then forward beyond a lease, under a slow store",
     2003256: "refused for a throttle that had ended, when a worker crashed",
     2005221: "computed again, as another process had moved it and the queue where it was is lost",
