@@ -7,7 +7,7 @@ import io
 import re
 import shlex
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -464,6 +464,24 @@ def statements(filled: Any) -> list[tuple[str, list[str], list[str]]]:
                     )
                     found.append((name, actions, [each if isinstance(each, str) else str(each) for each in resources]))
     return found
+
+
+def policy_documents(document: Any) -> Iterator[tuple[str, Any]]:
+    """Every document of a policy below ``document``, with the key that it stands under."""
+    of_this = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    for key, value in of_this:
+        if str(key).endswith("PolicyDocument"):
+            yield str(key), value
+        yield from policy_documents(value)
+
+
+def test_every_policy_is_of_the_version_that_knows_variables(template: AnyTemplate) -> None:
+    told = {"EnableControl": "true", "ControlImage": "1.dkr.ecr.us-east-1.amazonaws.com/c:1", "PingMemory": "512"}
+    functions = "arn:aws:lambda:r:a:function:f:live"
+    filled = template(GpuBackend="sagemaker", Deployment="Canary10Percent5Minutes", FunctionArns=functions, **told)
+    found = [each for kind in ("Role", "Policy") for each in policy_documents(filled.of_type(f"AWS::IAM::{kind}"))]
+    assert len(found) == (ROOT / "template.yaml").read_text().count("PolicyDocument:")
+    assert {document["Version"] for _, document in found} == {"2012-10-17"}
 
 
 @pytest.mark.parametrize(
