@@ -61,9 +61,9 @@ release: .venv-release/installed
 	$(RELEASE)/cyclonedx-py requirements requirements/buffer.txt --pyproject pyproject.toml --mc-type application \
 		--output-reproducible --output-format JSON --output-file dist/buffer.cdx.json
 
-# What is known against the libraries that are installed anywhere; asks PyPI.
+# What is known against the libraries that are installed anywhere; asks PyPI, and fails where that does not answer for each.
 audit: .venv-release/installed
-	for lock in requirements/*.txt; do $(RELEASE)/pip-audit --require-hashes --disable-pip --requirement $$lock || exit 1; done
+	for lock in requirements/*.txt; do $(RELEASE)/pip-audit --strict --require-hashes --disable-pip --requirement $$lock || exit 1; done
 
 # Two locks of one tree: what runs the system here, and what also tests it.
 # The complete lock names no order, so that two halves of it are installed at once: each beside the environment, as pip at its end

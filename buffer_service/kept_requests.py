@@ -8,6 +8,7 @@ again with the same ``Idempotency-Key`` (draft-ietf-httpapi-idempotency-key-head
 What may live here: when an entry is made, what it holds, and what is said of one. A request that has a key is computed on when its
 client goes, for he will ask again. An entry is read by who asked alone: by the name of his API key, or the subject of his token.
 An error of the buffer, or of a function by a status of 500 or more, is not the answer of a key: the next request computes again.
+Whatever is said of an entry, in ``x-request-id`` it has the id of the request that was served, and not of who fetches or repeats.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -49,7 +50,8 @@ AGAIN = 0.5  # seconds between two tries to keep an answer while the store is aw
 TRIES = 20
 KEY_LENGTH = 255
 SHOWN = 40  # characters of what is no key, in the answer that says so
-_NOT_THE_FUNCTIONS = (b"sluice-", b"x-request-id", b"traceparent", b"tracestate", REPLAYED)
+REQUEST_ID = b"x-request-id"
+_NOT_THE_FUNCTIONS = (b"sluice-", REQUEST_ID, b"traceparent", b"tracestate", REPLAYED)
 _ID = re.compile("[rk][0-9a-f]{32}")
 
 _log = logging.getLogger(__name__)
@@ -74,7 +76,10 @@ class Wish(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Who asks, which request it is, and what its answer was as soon as there is one."""
+    """Who asks, which request it is, and what its answer was as soon as there is one; ``fields`` have its id from the beginning.
+
+    ``fingerprint`` has ``TOKEN`` bytes for each part of the request by which two are told apart.
+    """
 
     asker: str
     fingerprint: bytes
@@ -128,9 +133,9 @@ class Keeper:
         """What is kept of a request; raises ``UnknownResult``."""
         entry, asked = await self._entry(model, entry_id, asker)
         if entry.state == WAITING and not entry.lost:
-            _tell_waiting(client, model, entry_id)
+            _tell_waiting(client, model, entry_id, asked)
         elif entry.state == WAITING:
-            _reply(client, "failed", _lost(asked, entry_id))
+            _reply(client, "failed", _lost(asked))
         else:
             _reply(client, "done" if asked.status < HTTPStatus.BAD_REQUEST else "failed", asked)
 
@@ -160,7 +165,7 @@ class Keeper:
                 return
             given = ((name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items())
             fields = tuple(field for field in given if not field[0].startswith(_NOT_THE_FUNCTIONS))
-            fields = (*fields, (b"x-request-id", named.encode()))
+            fields = (*fields, (REQUEST_ID, named.encode()))
             answered = asked._replace(status=answer.status, content_type=answer.content_type, fields=fields, body=answer.body)
             await _keep(self.of(model), entry_id, bytes.fromhex(token), answered)
         except StoreUnavailable as error:
@@ -186,7 +191,7 @@ class Keeper:
 class KeptRequest:
     """A request whose answer is kept, and, to the inference that ``make`` makes of it, the client that waits for that.
 
-    ``fail`` answers with an error. ``request_id`` is the one that the request has, if it has one.
+    ``said`` is what tells it, beside its body, from another of its key, by name. ``fail`` answers with an error.
     """
 
     def __init__(
@@ -196,7 +201,7 @@ class KeptRequest:
         model: str,
         asker: str,
         wish: Wish,
-        said: bytes,
+        said: Mapping[str, object],
         request_id: bytes,
         make: Callable[[KeptRequest], Request],
         fail: Callable[[Client, Exception], None],
@@ -211,7 +216,8 @@ class KeptRequest:
         self._wish = wish
         self._id = _entry_id(asker, wish.key)
         self._token = secrets.token_bytes(TOKEN)
-        self._digest = hashlib.sha256(said)
+        self._said = said
+        self._body = hashlib.sha256()
         self._request_id = request_id
         self._fail = fail
         self._begun = self._submitting = self._refused = self._gone = False
@@ -226,7 +232,7 @@ class KeptRequest:
 
     def piece(self, body: bytes) -> None:
         """Some of its body has come."""
-        self._digest.update(body)
+        self._body.update(body)
         self._inner.piece(body)
 
     def end(self) -> None:
@@ -247,7 +253,7 @@ class KeptRequest:
     async def _begin(self) -> None:
         if self._gone:
             return
-        asked = Asked(self._asker, self._digest.digest()[:TOKEN])
+        asked = self._asked()
         try:
             there = await self._begin_entry(asked)
         except Exception as error:
@@ -261,7 +267,7 @@ class KeptRequest:
             return
         if there is not None:
             self._inner.gone()
-            self._repeat(there, asked.fingerprint)
+            self._repeat(there, asked)
             return
         self._begun = self._submitting = True
         if self._wish.later:
@@ -271,11 +277,14 @@ class KeptRequest:
         if self._refused:
             await self._forget()
         elif self._wish.later:
-            self._tell_accepted()
+            self._tell_accepted(asked)
 
-    def _tell_accepted(self) -> None:
-        named = self._request_id or self._id.encode()
-        _tell_waiting(self._client, self._model, self._id, ((b"preference-applied", b"respond-async"), (b"x-request-id", named)))
+    def _asked(self) -> Asked:
+        parts = [self._body, *(hashlib.sha256(repr(part).encode()) for part in self._said.values())]
+        return Asked(self._asker, b"".join(part.digest()[:TOKEN] for part in parts), fields=((REQUEST_ID, self._request_id),))
+
+    def _tell_accepted(self, asked: Asked) -> None:
+        _tell_waiting(self._client, self._model, self._id, asked, ((b"preference-applied", b"respond-async"),))
 
     async def _begin_entry(self, asked: Asked) -> Entry | None:
         try:
@@ -283,17 +292,25 @@ class KeptRequest:
         except Full:
             raise ResultsFull(self._model, self._keeper.bounds.kept, self._keeper.bounds.bytes) from None
 
-    def _repeat(self, entry: Entry, fingerprint: bytes) -> None:
+    def _repeat(self, entry: Entry, again: Asked) -> None:
         """There is an entry of the same key."""
         asked = _asked(entry)
-        if asked is None or asked.fingerprint != fingerprint:
-            self._fail(self._client, AnotherRequest(_shown(self._wish.key or b"")))
+        if asked is None or asked.fingerprint != again.fingerprint:
+            self._fail(self._client, AnotherRequest(_shown(self._wish.key or b""), self._others(asked, again)))
         elif self._wish.later:
-            self._tell_accepted()
+            self._tell_accepted(asked)
         elif entry.state == WAITING:
             self._fail(self._client, StillWaiting(_shown(self._wish.key or b"")))
         else:
             _reply(self._client, "", asked, ((REPLAYED, b"true"),))
+
+    def _others(self, asked: Asked | None, again: Asked) -> list[str]:
+        """The parts in which two requests differ; none where it is not known of the first."""
+        if asked is None or len(asked.fingerprint) != len(again.fingerprint):
+            return []
+        places = range(0, len(again.fingerprint), TOKEN)
+        same = [asked.fingerprint[place : place + TOKEN] == again.fingerprint[place : place + TOKEN] for place in places]
+        return [name for name, is_same in zip(("body", *self._said), same, strict=True) if not is_same]
 
     async def _forget(self) -> None:
         self._keeper.accepted.pop((self._model, self._id), None)
@@ -315,9 +332,8 @@ class KeptRequest:
             if not self._gone:
                 self._client.reply(status, content_type, body, fields, close)
             return
-        if self._request_id:
-            fields = (*(field for field in fields if field[0] != b"x-request-id"), (b"x-request-id", self._request_id))
-        answered = Asked(self._asker, self._digest.digest()[:TOKEN], status, content_type, fields, bytes(body))
+        fields = (*(field for field in fields if field[0] != REQUEST_ID), (REQUEST_ID, self._request_id))
+        answered = self._asked()._replace(status=status, content_type=content_type, fields=fields, body=bytes(body))
         self._keeper.spawn(self._finish(answered))
 
     async def _finish(self, answered: Asked) -> None:
@@ -342,7 +358,7 @@ async def _keep(results: Results, entry_id: str, token: bytes, answered: Asked) 
         await results.finish(entry_id, token, REFUSED if again else DONE, _encode(answered))
     except Full:
         detail = f"the answer has {len(answered.body)} bytes, for which there is no room among the results that are kept"
-        told = _failed(answered, entry_id, HTTPStatus.INSUFFICIENT_STORAGE, detail)
+        told = _failed(answered, HTTPStatus.INSUFFICIENT_STORAGE, detail)
         try:
             await results.finish(entry_id, token, REFUSED, _encode(told))
         except Full:
@@ -381,9 +397,9 @@ def _shown(key: bytes) -> str:
     return _key(key)[:SHOWN].decode("latin-1")
 
 
-def _tell_waiting(client: Client, model: str, entry_id: str, more: Fields = ()) -> None:
+def _tell_waiting(client: Client, model: str, entry_id: str, asked: Asked, more: Fields = ()) -> None:
     place = location(model, entry_id)
-    fields: Fields = ((b"location", place.encode()), (b"retry-after", b"1"), (STATE, b"waiting"), *more)
+    fields: Fields = ((b"location", place.encode()), (b"retry-after", b"1"), (STATE, b"waiting"), *more, *_named(asked))
     document = msgspec.json.encode({"id": entry_id, "state": "waiting", "location": place})
     client.reply(HTTPStatus.ACCEPTED, JSON, document, fields)
 
@@ -401,11 +417,15 @@ def _asked(entry: Entry) -> Asked | None:
         return None
 
 
-def _lost(asked: Asked, entry_id: str) -> Asked:
+def _lost(asked: Asked) -> Asked:
     detail = "the process that had the request told of no answer in time: it may have ended"
-    return _failed(asked, entry_id, HTTPStatus.GATEWAY_TIMEOUT, detail)
+    return _failed(asked, HTTPStatus.GATEWAY_TIMEOUT, detail)
 
 
-def _failed(asked: Asked, entry_id: str, status: HTTPStatus, detail: str) -> Asked:
-    named = tuple(field for field in asked.fields if field[0] == b"x-request-id") or ((b"x-request-id", entry_id.encode()),)
-    return asked._replace(status=status, content_type=PROBLEM, fields=named, body=problem(status, status.phrase, detail))
+def _failed(asked: Asked, status: HTTPStatus, detail: str) -> Asked:
+    return asked._replace(status=status, content_type=PROBLEM, fields=_named(asked), body=problem(status, status.phrase, detail))
+
+
+def _named(asked: Asked) -> Fields:
+    """The id of the request that is, or was, served."""
+    return tuple(field for field in asked.fields if field[0] == REQUEST_ID)

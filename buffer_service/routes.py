@@ -19,6 +19,7 @@ problem details (RFC 9457) with one more member, ``error``, where clients of the
 A request for an inference is a record that is told what comes of it, and no task; what asks others before it answers is one.
 
 Every answer to a request that has an id in ``x-request-id`` has it too; one for an inference, and an error, have one in any case.
+What is told of an answer that is kept has the id of the request that was served.
 """
 
 from __future__ import annotations
@@ -65,7 +66,17 @@ from sluice.batching.errors import (
 )
 from sluice.buffer_service.callers import Waiting
 from sluice.buffer_service.compression import AT_ONCE, ZIPPED_AT_ONCE, accepts_gzip, unzipped, zipped
-from sluice.buffer_service.kept_requests import ADDRESS, REPLAYED, STATE, WISHED_BY, Keeper, KeptRequest, Wish, check_key
+from sluice.buffer_service.kept_requests import (
+    ADDRESS,
+    REPLAYED,
+    REQUEST_ID,
+    STATE,
+    WISHED_BY,
+    Keeper,
+    KeptRequest,
+    Wish,
+    check_key,
+)
 from sluice.buffer_service.openapi import describe_interface
 from sluice.buffer_service.page.door import HTML, Door
 from sluice.buffer_service.route_batches import LEFT_HEADER
@@ -114,7 +125,6 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
 
 _INFERENCE_HEADER = INFERENCE_HEADER.encode()
 TOLD_BY = (CLASS_HEADER, DEADLINE_HEADER)
-REQUEST_ID = b"x-request-id"
 TRACE = (b"traceparent", b"tracestate")
 """The trace that a request belongs to, as W3C's Trace Context has it."""
 PASSED_ON = frozenset((_INFERENCE_HEADER, REQUEST_ID, *TRACE))
@@ -123,6 +133,8 @@ WAITED, BATCH_SIZE = b"sluice-waited", b"sluice-batch-size"
 """Headers of an answer: the seconds that its request was in the queue, and with how many in a batch it left."""
 _OURS = frozenset(name.decode() for name in (REQUEST_ID, *TRACE, WAITED, BATCH_SIZE, STATE, REPLAYED)) | {LEFT_HEADER}
 """Headers that no function sets: one that answers with those of its request would."""
+_OF_KEPT = (STATE, REPLAYED)
+"""Headers of what is told of an answer that is kept, which has an id already."""
 MAX_PASSED_ON = 512  # bytes of the value of one, as W3C's Trace Context has propagated at the least
 BINARY = "application/octet-stream"
 REQUEST_BYTES = 8 * 1024  # that a request takes of the memory beside its body while it waits (7 KB measured)
@@ -287,17 +299,27 @@ class Routes:
         served = service.model(place.model)
         if not service.keeper.bounds.kept and wish.key is None:
             return _Inference(head, client, said, served, service)  # what is preferred is no more than that
+        if not (request_id := place.named):
+            request_id = secrets.token_hex(8).encode()
+            head = Head(head.method, head.path, ((REQUEST_ID, request_id), *head.fields), head.keep_alive, head.query)
+        # Its function sees the id, and so does who keeps its answer where this process is no more.
+        carried = {**said.carried, REQUEST_ID.decode(): request_id.decode()}
         return KeptRequest(
             client,
             service.keeper,
             place.model,
             service.asker(head.fields),
             wish,
-            repr((head.path, said.content_type, said.carried.get(INFERENCE_HEADER), said.told, said.encoding)).encode(),
-            place.named,
-            lambda kept: _Inference(
-                head, kept, inference._replace(carried={**said.carried, ADDRESS: kept.address}), served, service
-            ),
+            {
+                "path": head.path,
+                "content-type": said.content_type,
+                INFERENCE_HEADER: said.carried.get(INFERENCE_HEADER),
+                "sluice-class": said.told.get(CLASS_HEADER),
+                "sluice-deadline": said.told.get(DEADLINE_HEADER),
+                "content-encoding": said.encoding,
+            },
+            request_id,
+            lambda kept: _Inference(head, kept, inference._replace(carried={**carried, ADDRESS: kept.address}), served, service),
             lambda client, error: _fail(client, head, error, service.telemetry),
         )
 
@@ -390,7 +412,7 @@ class Routes:
 
 
 class _Named:
-    """Who sent a request that has an id, which its answer has too."""
+    """Who sent a request that has an id, which its answer has too, unless that is kept: this has the id of the first that asked."""
 
     __slots__ = ("_client", "_field")
 
@@ -402,8 +424,9 @@ class _Named:
         self._client.go_ahead()
 
     def reply(self, status: int, content_type: str, body: bytes, fields: Fields = (), close: bool = False) -> None:
-        others = tuple(field for field in fields if field[0] != REQUEST_ID)
-        self._client.reply(status, content_type, body, (*others, self._field), close)
+        if not any(name in _OF_KEPT for name, _ in fields):
+            fields = (*(field for field in fields if field[0] != REQUEST_ID), self._field)
+        self._client.reply(status, content_type, body, fields, close)
 
 
 class _Task:

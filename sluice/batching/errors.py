@@ -115,11 +115,12 @@ class StillWaiting(InvalidInput):
 
 
 class AnotherRequest(InvalidInput):
-    """An idempotency key was that of a request with another body."""
+    """An idempotency key was that of another request; ``others`` names what of that one was another, where it is known."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__("idempotency-key", key, "a key for each request: it came before with another body or content type")
-        self.args = (key,)
+    def __init__(self, key: str, others: list[str]) -> None:
+        first = f"with another {' and another '.join(others)}" if others else "with another request"
+        super().__init__("idempotency-key", key, f"a key for each request: this one came before {first}")
+        self.args = (key, others)
 
 
 class KeyRefused(SluiceError):

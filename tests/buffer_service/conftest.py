@@ -83,8 +83,8 @@ class Running:
         async with self.http.post(self.url + path, data=body, headers={"content-type": content_type, **headers}) as response:
             return response.status, response.headers, await response.read()
 
-    async def get(self, path: str) -> tuple[int, Any, bytes]:
-        async with self.http.get(self.url + path) as response:
+    async def get(self, path: str, **headers: str) -> tuple[int, Any, bytes]:
+        async with self.http.get(self.url + path, headers=headers) as response:
             return response.status, response.headers, await response.read()
 
 
@@ -112,8 +112,8 @@ class RunningVirtually:
     async def post(self, path: str, body: bytes, content_type: str = "application/json", **headers: str) -> tuple[int, Any, bytes]:
         return await self._ask("POST", path, body, {"content-type": content_type, **headers})
 
-    async def get(self, path: str) -> tuple[int, Any, bytes]:
-        return await self._ask("GET", path, b"", {})
+    async def get(self, path: str, **headers: str) -> tuple[int, Any, bytes]:
+        return await self._ask("GET", path, b"", headers)
 
     async def stop(self) -> None:
         """As the server: answers that are due are waited for, then the service stops."""

@@ -12,7 +12,17 @@ import pytest
 
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.policy import no_batching, size_or_timeout, static
-from sluice.buffer_service.kept_requests import ADDRESS, INHERITED_AFTER, Asked, Keeper, Wish, _encode, _entry_id, check_key
+from sluice.buffer_service.kept_requests import (
+    ADDRESS,
+    INHERITED_AFTER,
+    REQUEST_ID,
+    Asked,
+    Keeper,
+    Wish,
+    _encode,
+    _entry_id,
+    check_key,
+)
 from sluice.buffer_service.members import encode_member
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
@@ -125,6 +135,33 @@ def test_an_answer_has_the_id_of_its_request_and_no_encoding_that_somebody_else_
         assert (told.status, buffer.get(told.headers["location"]).json) == (202, 4)
 
 
+@pytest.mark.parametrize("named", [{}, {"x-request-id": "first"}])
+@in_virtual_time
+async def test_all_that_is_told_of_a_kept_answer_has_the_id_of_the_request_that_was_served(named):
+    function, other = Function(), {"x-request-id": "second"}
+    async with serving(function, PAIRS) as buffer:
+        accepted = await buffer.post("/models/m", b"21", **keyed(**LATER), **named)
+        place = accepted[1]["location"]
+        told = [accepted, await buffer.get(place), await buffer.get(place, **other)]
+        told.append(await buffer.post("/models/m", b"21", **keyed(**LATER), **other))
+        await asyncio.sleep(1.0)
+        told += [await buffer.get(place), await buffer.get(place, **other)]
+        told += [await buffer.post("/models/m", b"21", **keyed(**more), **other) for more in (LATER, {})]
+        gone = await buffer.get("/v2/models/m/results/r" + "0" * 32, **other)
+        refused = await buffer.post("/models/m", b"22", **keyed(), **other)
+    (item,) = (item for batch in function.batches for item in batch.items)
+    assert item.headers["x-request-id"] == named.get("x-request-id", item.headers["x-request-id"])
+    assert [(status, headers["x-request-id"]) for status, headers, _ in told] == [
+        (status, item.headers["x-request-id"]) for status in (202, 202, 202, 202, 200, 200, 202, 200)
+    ]
+    assert [(status, headers["x-request-id"]) for status, headers, _ in (gone, refused)] == [(410, "second"), (422, "second")]
+
+
+def test_what_failed_and_is_computed_again_has_another_id(buffer):
+    first, second = (buffer.ask(100, headers=keyed()).headers["x-request-id"] for _ in range(2))
+    assert first != second
+
+
 def test_as_many_wait_as_are_kept_and_then_no_more_until_one_is_over():
     with memory_buffer(Doubler, PAIRS, takes=lambda requests: 1.0, results_kept=2) as buffer:
         assert [buffer.ask(1, headers=LATER).status for _ in range(2)] == [202, 202]
@@ -148,10 +185,13 @@ def test_what_waited_at_a_process_that_is_no_more_is_told_as_failed():
     with memory_buffer(Doubler, PAIRS, request_timeout=10.0) as buffer:
         backend = buffer._service._store._backend
         results = MemoryResults(backend.results["doubler"], buffer._service.keeper.bounds, lambda: buffer.now)
-        buffer._time.run(results.begin("r" + "0" * 32, b"t" * 16, _encode(Asked("", b"x"))))  # of a process that is no more
+        buffer._time.run(
+            results.begin("r" + "0" * 32, b"t" * 16, _encode(Asked("", b"x", fields=((REQUEST_ID, b"dead"),))))
+        )  # of a process that is no more
         assert buffer.get("/v2/models/doubler/results/r" + "0" * 32).status == 202
         buffer.sleep(16.0)
         lost = buffer.get("/v2/models/doubler/results/r" + "0" * 32)
+        assert lost.headers["x-request-id"] == "dead"
         assert (lost.status, lost.headers["sluice-result"]) == (504, "failed")
         assert "the process that had the request told of no answer in time" in lost.json["detail"]
         buffer._time.run(results.begin("r" + "1" * 32, b"t" * 16, b"\xff"))  # of a version that is not known here
@@ -193,12 +233,33 @@ def test_the_same_key_and_body_have_the_one_answer(buffer):
     assert "idempotent-replayed" not in buffer.ask(21, headers=keyed()).headers
 
 
-def test_another_body_of_the_same_key_is_refused(buffer):
+@pytest.mark.parametrize(
+    ("body", "headers", "path", "other"),
+    [
+        (22, {}, "", "body"),
+        (21, {"content-type": "text/json"}, "", "content-type"),
+        (21, {"sluice-class": "x"}, "", "sluice-class"),
+        (21, {"sluice-deadline": "2"}, "", "sluice-deadline"),
+        (21, {"content-encoding": "gzip"}, "", "content-encoding"),
+        (21, {"inference-header-content-length": "2"}, "", "inference-header-content-length"),
+        (21, {}, "/models/doubler/", "path"),
+        (22, {"sluice-class": "x"}, "/models/doubler/", "body and another path and another sluice-class"),
+    ],
+)
+def test_another_request_of_the_same_key_is_refused_and_told_what_differs(buffer, body, headers, path, other):
     buffer.ask(21, headers=keyed())
-    for body, headers in ((22, {}), (21, {"content-type": "text/json"}), (21, {"sluice-class": "x"})):
-        refused = buffer.ask(body, headers=keyed(**headers))
-        assert refused.status == 422
-        assert "idempotency-key: 'order-17' is not allowed; allowed: a key for each request" in refused.json["detail"]
+    refused = buffer.ask(body, path or None, headers=keyed(**headers))
+    assert refused.status == 422
+    allowed = f"allowed: a key for each request: this one came before with another {other}"
+    assert refused.json["detail"] == f"idempotency-key: 'order-17' is not allowed; {allowed}"
+
+
+def test_a_request_of_a_key_whose_first_cannot_be_read_is_told_that_it_is_another(buffer):
+    backend = buffer._service._store._backend
+    buffer.ask(1)
+    results = MemoryResults(backend.results["doubler"], buffer._service.keeper.bounds, lambda: buffer.now)
+    buffer._time.run(results.begin(_entry_id("", b"order-17"), b"t" * 16, b"\xff"))  # of a version that is not known here
+    assert buffer.ask(21, headers=keyed()).json["detail"].endswith("this one came before with another request")
 
 
 def test_one_that_comes_before_the_first_is_answered_is_told_to_come_again(buffer):

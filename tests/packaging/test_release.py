@@ -87,6 +87,12 @@ def test_the_workflows_call_what_there_is() -> None:
     assert files == {".ci/run", "buffer_service/Dockerfile"} and all((ROOT / name).exists() for name in files)
 
 
+def test_an_audit_that_was_told_nothing_is_none() -> None:
+    recipe = subprocess.run(["make", "--dry-run", "audit"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert "pip-audit --strict " in recipe
+    assert "- run: make audit\n" in (ROOT / ".github" / "workflows" / "check.yml").read_text()
+
+
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
 def test_a_lock_has_hashes_and_names_no_index(path: Path) -> None:
     text = path.read_text()
