@@ -247,8 +247,15 @@ def start(
         for name in unloaded:
             require(name in names, "unloaded", name, "one of " + ", ".join(names))
         _run(serve(HttpWorker(models), listener, unloaded, settings.drain_timeout, beside))
+    except LoadFailed as error:
+        raise _as_named(error) if named else error from None
     finally:
         link.close()
+
+
+def _as_named(error: LoadFailed) -> LoadFailed:
+    """The same of a model that was named here, and not by a variable."""
+    return LoadFailed(re.sub("^SLUICE_MODEL:", "model:", str(error)), error.said, error.cause)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from sluice.batching.documents import Plan, RequestClass, Route
-from sluice.batching.durations import MEANT_MS, seconds
+from sluice.batching.durations import LONGEST, MEANT_MS, MOST, seconds
 from sluice.batching.errors import Infeasible, InvalidInput, NotConverged, SluiceError, require
 from sluice.batching.policy import INF
 from sluice.optimizer.baselines.autoscaling import SAFETY, TargetTracking, autoscaled
@@ -41,8 +41,8 @@ FIXED = (8, 0.05)  # size-or-timeout that nobody chose: batch size, and seconds
 STATIC = 8
 WINDOWS = 5  # of the arrivals, that reoptimised learns from
 LAG = 180.0  # s, until a new worker serves
-DURATIONS = {"timeout": MEANT_MS, "window": INF, "lag": INF}
-"""Numbers that may have a unit, and from how many seconds on one without is a question."""
+DURATIONS = {"timeout": (MEANT_MS, LONGEST), "window": (INF, MOST), "lag": (INF, LONGEST)}
+"""Numbers that may have a unit: from how many seconds on one without is a question, and how many there may be."""
 
 Make = Callable[..., Deployment]
 
@@ -169,7 +169,10 @@ def named(text: str, of: Situation) -> Deployment:
 def _number(parameter: str, part: str, text: str, usage: str) -> float:
     """What one of the numbers of ``text`` is."""
     try:
-        return seconds(part, DURATIONS[parameter]) if parameter in DURATIONS else float(part)
+        if parameter not in DURATIONS:
+            return float(part)
+        meant_ms, most = DURATIONS[parameter]
+        return seconds(part, meant_ms, most=most)
     except ValueError as error:
         asked = f", {parameter.upper()} {error}" if parameter in DURATIONS else ""
         raise InvalidInput("policy", text, usage + asked) from None

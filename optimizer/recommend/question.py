@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from sluice.batching.documents import PLACEHOLDER, ServiceProfile, Slo
+from sluice.batching.durations import LONGEST_HOLD
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
@@ -105,7 +106,7 @@ class Limits:
     timeouts : tuple of float
         s; by default a grid up to ``max_timeout``, refined until the answer's ``gap`` is small.
     max_timeout : float or None
-        s; by default twice the longest latency promised.
+        s; by default twice the longest latency promised, at most ``LONGEST_HOLD``.
     policies : {"all", "size-or-timeout"}
         Whether tables that wait to the last moment compete; they do not where ``timeouts`` are given.
     """
@@ -278,7 +279,7 @@ class Question:
         if self.limits.timeouts:
             return np.array(self.limits.timeouts)
         scales = {LONGEST_TIMEOUT * slo.latency for slo in self.promised}
-        longest = max(scales) if self.limits.max_timeout is None else self.limits.max_timeout
+        longest = min(max(scales), LONGEST_HOLD) if self.limits.max_timeout is None else self.limits.max_timeout
         scales = {min(scale, longest) for scale in scales} | {longest}
         return np.unique(np.concatenate([np.linspace(0, scale, N_TIMEOUTS + 1) for scale in scales]))
 
@@ -300,7 +301,8 @@ class Question:
     @property
     def premium(self) -> float:
         """What such a table is worth; nothing where its hold is capped, as it has then lost what it is preferred for."""
-        return self.goal.premium if self.limits.max_timeout is None else 0.0
+        capped = self.limits.max_timeout is not None or min(slo.latency for slo in self.slos) > LONGEST_HOLD
+        return 0.0 if capped else self.goal.premium
 
     @property
     def _payload_limit(self) -> int:

@@ -17,7 +17,7 @@ from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import INF
 from sluice.cli.document_files import read_document
 from sluice.cli.groups import Command
-from sluice.cli.values import FILE, OVERHEAD, number
+from sluice.cli.values import FILE, MOST_RATE, OVERHEAD, number, require_rate
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 
 WAY = 0.005
@@ -140,11 +140,13 @@ def read_arrivals(arrivals: str | None, poisson_rate: float | None, mmpp2_rates:
         ArrivalProcess.of(document)  # the matrices must agree with the rate
         return document
     if poisson_rate is not None:
-        return poisson(poisson_rate).document()
+        return poisson(require_rate("--poisson", poisson_rate)).document()
     try:
         rates = [float(rate) for rate in str(mmpp2_rates).split(",")]
     except ValueError:
         rates = []
     if len(rates) != 4:
         raise InvalidInput("mmpp2", mmpp2_rates, "four numbers L1,L2,W1,W2")
+    for rate in rates[:2]:
+        require(rate <= MOST_RATE, "--mmpp2", mmpp2_rates, f"arrival rates of at most {MOST_RATE:.0f} requests per second")
     return mmpp2(*rates).document()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from math import inf
 from pathlib import Path
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.arrival_options import read_arrivals
 from sluice.cli.output import read_file
+from sluice.cli.values import MOST_RATE
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.traces.trace import read_trace
 
@@ -42,7 +42,7 @@ def _process(arrivals: str, text: str) -> ArrivalProcess:
     except ValueError:
         rate = None
     if rate is not None:
-        require(0 < rate < inf, OPTION, text, "a rate above 0, in requests/s")
+        require(0 < rate <= MOST_RATE, OPTION, text, f"a rate above 0, in requests/s, at most {MOST_RATE:.0f}")
         return poisson(rate)
     if not Path(arrivals).is_dir() and read_file(arrivals, OPTION).lstrip()[:1] == b"{":
         return ArrivalProcess.of(read_arrivals(arrivals, None, None))

@@ -15,7 +15,7 @@ from sluice.batching.errors import require
 from sluice.cli import output
 from sluice.cli.file_kinds import DEMO, written_option
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION, FILE, number
+from sluice.cli.values import FILE, LIMIT, number
 from sluice.local.demo import Demo, DemoReport, Row
 from sluice.local.live_demo import CONTROL, LiveRow
 
@@ -41,12 +41,12 @@ DEFAULT = Demo()
 @click.option(
     "--seconds",
     "replay_seconds",
-    type=DURATION,
+    type=LIMIT,
     help=f"Length of each of the three replays in seconds  [default: {DEFAULT.replay_seconds:g}]",
 )
 @click.option(
     "--live-seconds",
-    type=DURATION,
+    type=LIMIT,
     help=f"Length of each of the four phases of live control; 0 leaves it out  [default: {DEFAULT.live_seconds:g}]",
 )
 @written_option("--out", kinds=(DEMO,), help="File for the report (JSON).")

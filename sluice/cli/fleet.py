@@ -14,7 +14,7 @@ from sluice.cli import output
 from sluice.cli.arrival_options import fleet_way_option
 from sluice.cli.document_files import read_document
 from sluice.cli.file_kinds import FLEET, PLAN, require_replaceable, written_option
-from sluice.cli.values import DURATION, FILE, number
+from sluice.cli.values import FILE, LIMIT, number
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.fleet.fleet_file import read_demand, read_fleet, read_running
 from sluice.optimizer.fleet.group import Group
@@ -79,7 +79,7 @@ CHOSEN = "auto"
     show_default=True,
     help="By which policy the queues' tables are made.",
 )
-@click.option("--time-limit", type=DURATION, default=TIME_LIMIT, show_default=True, help="Seconds that the search may take.")
+@click.option("--time-limit", type=LIMIT, default=TIME_LIMIT, show_default=True, help="Seconds that the search may take.")
 @click.option("--gap", type=number, default=GAP, show_default=True, help="Percentage points of accuracy that count as equal.")
 @written_option("--out", kinds=(FLEET,), help="Write the answer here, as --json shows it.")
 @click.option("--plans", type=FILE, metavar="DIR", help="Write a plan for the buffer here for each family: DIR/FAMILY.json.")

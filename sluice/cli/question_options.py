@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
+from sluice.batching.durations import LONGEST_HOLD
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.arrival_options import ONE, perhaps_arrivals, profile_option
 from sluice.cli.class_arrivals import OPTION as CLASS
@@ -19,7 +20,7 @@ from sluice.cli.cost_options import cost_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import FILE, WAIT, integer, number, numbers_option
+from sluice.cli.values import FILE, HOLD, integer, number, numbers_option
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.billing import Billing
@@ -183,10 +184,10 @@ def limit_options(command: Command) -> Command:
     @click.option("--max-batch-size", type=integer, default=MAX_BATCH_SIZE, show_default=True, help="Largest batch considered.")
     @click.option(
         "--max-timeout",
-        type=WAIT,
-        help="Longest timeout considered  [default: twice the longest latency promised]",
+        type=HOLD,
+        help=f"Longest timeout considered  [default: twice the longest latency promised, at most {LONGEST_HOLD:g} s]",
     )
-    @click.option("--timeout", "timeouts", type=WAIT, multiple=True, help="Consider only this timeout; may be repeated.")
+    @click.option("--timeout", "timeouts", type=HOLD, multiple=True, help="Consider only this timeout; may be repeated.")
     @click.option(
         "--policies",
         type=click.Choice(POLICIES),

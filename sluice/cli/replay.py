@@ -18,7 +18,7 @@ from sluice.cli.header_options import header_option, read_headers
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
-from sluice.cli.values import DURATION, FILE, integer, number
+from sluice.cli.values import DURATION, FILE, LIMIT, integer, number
 from sluice.local.replay import Body, Replay, ReplayProgress, ReplaySummary, await_listener, intended_times, replay, run
 from sluice.local.sized_body import bodies_of_sizes
 
@@ -49,8 +49,8 @@ DRAW_EVERY = 1.0  # s
 )
 @click.option("--limit", type=integer, help="At most so many requests.")
 @click.option("--seconds", type=DURATION, help="Only the first so many seconds of the replay.")
-@click.option("--timeout", type=DURATION, default=30.0, show_default=True, help="After which a request counts as not answered.")
-@click.option("--wait", type=DURATION, default=10.0, show_default=True, help="At most to wait until somebody listens at the URL.")
+@click.option("--timeout", type=LIMIT, default=30.0, show_default=True, help="After which a request counts as not answered.")
+@click.option("--wait", type=LIMIT, default=10.0, show_default=True, help="At most to wait until somebody listens at the URL.")
 @slo_options(required=False)
 @written_option("--out", kinds=(REPLAYED,), help="File for the summary and the latency of every request.")
 @output.json_option

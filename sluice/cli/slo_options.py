@@ -10,13 +10,11 @@ from typing import Any
 import click
 
 from sluice.batching.documents import Slo, percentile_name
-from sluice.batching.durations import MEANT_MS, seconds
+from sluice.batching.durations import LONGEST, MEANT_MS, seconds
 from sluice.batching.errors import InvalidInput
 from sluice.cli.groups import Command
 
 PERCENTILE = 95.0
-MAX_SLO = 3600.0
-"""Seconds; what is searched grows with the latency, and nobody waits for an answer for so long."""
 
 _ALLOWED = "one latency (with --percentile), or pP=LATENCY once or several times, as in p95=200ms and p99=0.4"
 
@@ -58,7 +56,7 @@ def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Sl
     ------
     InvalidInput
         No number; both forms at once; a percentile twice, below 1, or not strictly between 0 and 100; a latency that is none, or
-        beyond ``MAX_SLO``.
+        beyond ``LONGEST``.
     """
     if not texts and percentile is None:
         return ()
@@ -78,8 +76,6 @@ def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Sl
 
 
 def _slo(latency: float, percentile: float) -> Slo:
-    if latency > MAX_SLO:
-        raise InvalidInput("--slo", latency, f"at most {MAX_SLO:g} s")
     return Slo(latency, check_percentile(percentile))
 
 
@@ -95,7 +91,7 @@ def _latency(text: str) -> float:
     if not text:
         raise InvalidInput("slo", text, _ALLOWED)
     try:
-        return seconds(text, MEANT_MS)
+        return seconds(text, MEANT_MS, most=LONGEST)
     except ValueError as error:
         raise InvalidInput("--slo", text, _allowed_for(text) if re.search("^[pP]|[=<≤:]", text) else str(error)) from None
 

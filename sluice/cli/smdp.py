@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from sluice.batching.documents import Slo, write
+from sluice.batching.durations import LONGEST_HOLD
 from sluice.batching.errors import require
 from sluice.batching.policy import no_batching
 from sluice.cli import output
@@ -17,7 +18,7 @@ from sluice.cli.server_options import ServerOptions, server_options, solver_opti
 from sluice.cli.slo_options import slo_options
 from sluice.cli.smdp_answer import in_tables, in_words
 from sluice.cli.smdp_classes import classes_in_tables, classes_in_words
-from sluice.cli.values import DURATION, integer
+from sluice.cli.values import DURATION, LIMIT, integer
 from sluice.optimizer.smdp import (
     METHODS,
     answer_classes,
@@ -31,8 +32,7 @@ from sluice.optimizer.smdp import (
 )
 
 MAX_SECONDS = 30.0
-SLACK = 50.0
-"""Seconds: with the hold of none as long as callers wait, less ten."""
+SLACK = LONGEST_HOLD
 LARGE = 256  # batches from which on it is told what it takes
 
 
@@ -56,7 +56,7 @@ LARGE = 256  # batches from which on it is told what it takes
 @click.option("--frontier", is_flag=True, help="Show all that the weights can buy, from the least latency to the least power.")
 @click.option(
     "--max-seconds",
-    type=DURATION,
+    type=LIMIT,
     default=MAX_SECONDS,
     show_default=True,
     help="Seconds after which no further step is begun: the best table so far is told, with what none can cost less than.",

@@ -16,17 +16,18 @@ from typing import Any
 
 import click
 
-from sluice.batching.durations import MEANT_MS, seconds
+from sluice.batching.durations import LONGEST, LONGEST_HOLD, MEANT_MS, MOST, seconds
+from sluice.batching.errors import require
 
 
-def _duration(meant_ms: float = inf, few_minutes: float = 0) -> Callable[[Any], float]:
+def _duration(meant_ms: float = inf, few_minutes: float = 0, most: float = MOST) -> Callable[[Any], float]:
     """A type of click's: seconds, as ``seconds`` reads them."""
 
     def duration(value: Any) -> float:  # of this name, as it is the one in the help
         if isinstance(value, int | float):  # a default
             return float(value)
         try:
-            return seconds(value, meant_ms, few_minutes)
+            return seconds(value, meant_ms, few_minutes, most)
         except ValueError as error:
             raise click.BadParameter(f"{value!r} is not allowed; allowed: {error}") from None
 
@@ -34,15 +35,22 @@ def _duration(meant_ms: float = inf, few_minutes: float = 0) -> Callable[[Any], 
 
 
 DURATION = _duration()
-WAIT = _duration(MEANT_MS)
+WAIT = _duration(MEANT_MS, most=LONGEST)
 """Of what lasts for less than seconds, so that a large number without a unit is a question."""
-OVERHEAD = _duration(1.0)
+HOLD = _duration(MEANT_MS, most=LONGEST_HOLD)
+"""Of what a plan may hold a request."""
+OVERHEAD = _duration(1.0, most=LONGEST)
 """Of what takes milliseconds."""
+LIMIT = _duration(most=LONGEST)
+"""Of what somebody waits for: an answer, a search, a run."""
 
 
 PERIOD = _duration(few_minutes=60)
 """Of what is set in minutes elsewhere, so that a small number without a unit is a question."""
 
+
+MOST_RATE = 1e6
+"""Requests/s: more than any deployment has."""
 
 FILE = click.Path(readable=False)
 """Where a file or a folder is or will be, which a shell completes; what is wrong with it says who reads or writes it."""
@@ -54,6 +62,12 @@ def number(value: Any) -> float:  # of this name, as it is the one in the help
         return float(value)
     except ValueError:
         raise click.BadParameter(f"{value!r} is not allowed; allowed: a number alone, as in 0.5") from None
+
+
+def require_rate(field: str, rate: float) -> float:
+    """The same; raises ``InvalidInput`` for what is no rate of requests."""
+    require(0 < rate <= MOST_RATE, field, rate, f"requests per second > 0, at most {MOST_RATE:.0f}")
+    return rate
 
 
 def integer(value: Any) -> int:  # of this name, as it is the one in the help

@@ -44,6 +44,8 @@ EXCERPT = Path(__file__).parent / "traces" / "azure_llm_code_excerpt.csv.gz"
 TOLERANCE = 0.10  # a measured figure further off its prediction is explained
 WARM_UP = 24  # requests at once before a replay, so that it meets no cold start
 PROBES, PROBE_GAP = 60, 0.05  # requests one at a time, s between them: what the buffer adds
+LEAST_REQUESTS = 20  # of which each replay is measured
+MOST_RATE = 1000.0  # requests/s that this machine is asked for
 RNG_SEED = 20261121
 MEASURED = 3  # times at most that the function is profiled
 
@@ -140,7 +142,7 @@ class Demo:
 
     def _run(self, say: Say, show: Show) -> DemoReport:
         started = time.monotonic()
-        trace = read_trace(self.trace).sped_up(self.scale)  # first, as it may be refused
+        trace = self._read()  # first, as it may be refused
         # boto3 reads these from the environment; whatever stands there must not reach a real account.
         os.environ.update(AWS_ENVIRONMENT)
         with (
@@ -179,6 +181,13 @@ class Demo:
             moving_cost=answer.best.cost.moving,
             seconds=time.monotonic() - started,
         )
+
+    def _read(self) -> Trace:
+        recorded = read_trace(self.trace)
+        least, most = LEAST_REQUESTS / self.replay_seconds / recorded.arrival_rate, MOST_RATE / recorded.arrival_rate
+        why = f"with {recorded.arrival_rate:.3g} requests/s in the trace {LEAST_REQUESTS} in each replay, to {MOST_RATE:g} a second"
+        require(least <= self.scale <= most, "speed", self.scale, f"{least:.3g} to {most:.3g}: {why}")
+        return recorded.sped_up(self.scale)
 
     def _make_network(self, directory: Path, say: Say) -> Path:
         file = directory / f"{self.network}.onnx"

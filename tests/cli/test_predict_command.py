@@ -82,7 +82,7 @@ def test_prices_laid_over_the_dated_ones_change_the_bill(profile: str, tmp_path:
         ("-b 4 -t 0.1 --memory 1024 --poisson 9", "memory_mb: 1024 is not allowed; allowed: one of the profile's"),
         ("-b 64 -t 0.1 --memory 512 --poisson 9", "batch_size: 64 is not allowed; allowed: 1 to 8"),
         ("-b 4 -t -1 --memory 512 --poisson 9", "timeout: -1.0"),
-        ("-b 4 -t 0.1 --memory 512 --poisson 0", "arrival_rate: 0.0"),
+        ("-b 4 -t 0.1 --memory 512 --poisson 0", "--poisson: 0.0"),
         ("-b 4 -t 0.1 --memory 512 --mmpp2 1,2,3", "mmpp2: '1,2,3' is not allowed; allowed: four numbers"),
         ("-b 4 -t 0.1 --memory 512 --mmpp2 1,2,3,x", "mmpp2: '1,2,3,x' is not allowed; allowed: four numbers"),
         ("-b 4 -t 0.1 --memory 512", "exactly one of --arrivals, --poisson and --mmpp2"),

@@ -294,7 +294,7 @@ def test_no_step_is_begun_when_the_time_is_up_and_what_takes_long_is_said_before
     assert "note: batches of up to 256: tables of 513 rows and more" in err and "(--max-seconds)" in err
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "1e999"])
+@pytest.mark.parametrize("seconds", ["0", "-1"])
 def test_a_time_that_is_none_is_refused(seconds: str, exit_of: Run) -> None:
     ask = ("smdp", "--rho", "0.7", "--service", "0.01,0.001", "--batch-max", "4", "--max-seconds", seconds)
     code, _, err = exit_of(*ask)

@@ -70,7 +70,7 @@ def test_without_a_model_the_environment_says_what_is_served(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["none.onnx"], "SLUICE_MODEL: 'none.onnx' is not a file; allowed: the path of an ONNX network"),
+        (["none.onnx"], "model: 'none.onnx' is not a file; allowed: the path of an ONNX network"),
         (["code.py:Missing"], "Missing"),
         (["a=none.onnx", "a=none.onnx"], "model: 'a' is not allowed; allowed: each name once; NAME=SPEC gives another"),
         (["a=none.onnx", "--unloaded", "b"], "unloaded: 'b' is not allowed; allowed: one of a"),

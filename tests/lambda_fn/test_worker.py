@@ -597,7 +597,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_program_with_the_cause(tmp_path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert f"sluice.lambda_fn.worker: SLUICE_MODEL: {str(broken)!r} cannot be loaded: InvalidProtobuf: " in done.stderr
+    assert f"sluice.lambda_fn.worker: model: {str(broken)!r} cannot be loaded: InvalidProtobuf: " in done.stderr
 
 
 async def test_sigterm_lets_the_batch_under_way_end() -> None:

@@ -11,6 +11,8 @@ import pytest
 from sluice.batching import policy as policies
 from sluice.batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
 from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.buffer_service.plans import check_waits
+from sluice.buffer_service.settings import Settings
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
@@ -271,6 +273,14 @@ def test_given_timeouts_are_the_only_ones() -> None:
 def test_the_bound_on_the_timeout_is_named_where_it_binds() -> None:
     answer = recommend(Question(poisson(200), profile(), Slo(0.06, 95), limits=Limits(max_timeout=0.01)))
     assert answer.best.timeout <= 0.01 and answer.at_longest_timeout
+
+
+def test_no_hold_is_considered_that_callers_of_a_buffer_do_not_wait_for() -> None:
+    asked = {latency: Question(poisson(200), profile(), Slo(latency, 95)) for latency in (20.0, 40.0, 60.0)}
+    assert [question.longest_timeout for question in asked.values()] == [2 * asked[20.0].promised[0].latency, 50.0, 50.0]
+    assert [question.premium > 0 for question in asked.values()] == [True, True, False]  # a table that is cut off is worth none
+    plan = recommend(Question(poisson(0.05), profile(), Slo(3600.0, 95))).plan("m", poisson(0.05).document())
+    check_waits(plan, Settings().request_timeout)
 
 
 def test_cold_starts_and_payloads_enter_the_bill() -> None:
