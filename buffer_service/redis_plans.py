@@ -9,6 +9,9 @@ All keys are in one slot, that of ``{plans}``:
                                   and not after, whatever it believes: the script that writes looks
     NAMESPACE:{plans}:declared    hash: of each model the digest of the plan that was declared elsewhere and put here last
     NAMESPACE:{plans}:given       hash: of each model the plan that was written last by somebody else than who leads
+    NAMESPACE:{plans}:counts:MODEL
+                                  how many requests of a model came by the time of the day, as who leads counted them; for
+                                  ``COUNTS_KEPT`` seconds, so that another who leads knows what came yesterday
     NAMESPACE:{plans}:decisions   stream: what the controllers decided and why, the newest ``DECISIONS`` of all models
 
 A person may write at any time, and whoever plans sees it. A Redis that has lost its data has no plans: the buffers go on with
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple, cast
 
@@ -36,6 +39,7 @@ MAX_DOCUMENT_BYTES = 1024 * 1024
 HISTORY = 100
 DECISIONS = 1000
 MAX_PLANS = 10_000
+COUNTS_KEPT = 2 * 86_400
 MAX_WORDS = 1000
 """Characters of a reason."""
 
@@ -98,6 +102,7 @@ class RedisPlans:
         )
         self._decisions = f"{namespace}:{{plans}}:decisions"
         self._declared, self._given = f"{namespace}:{{plans}}:declared", f"{namespace}:{{plans}}:given"
+        self._counts = f"{namespace}:{{plans}}:counts:"
         self._slot = key_slot(self._documents.encode())
         self._newest: bytes | None = None  # entry of the history, when the documents were read
         self._found: dict[str, bytes] = {}  # by model
@@ -175,6 +180,16 @@ class RedisPlans:
         """By model, the digest of the plan that was declared elsewhere and put here last."""
         [found] = await self._call(("HGETALL", self._declared))
         return {model.decode(errors="replace"): digest.decode(errors="replace") for model, digest in _pairs(found)}
+
+    async def keep_counts(self, counts: Mapping[str, bytes]) -> None:
+        """Keep what was counted of each of these models."""
+        if counts:
+            await self._call(*(("SET", self._counts + model, packed, "EX", COUNTS_KEPT) for model, packed in counts.items()))
+
+    async def counts(self, model: str) -> bytes:
+        """What was counted of a model; ``b""`` where nothing is kept."""
+        [packed] = await self._call(("GET", self._counts + model))
+        return packed or b""
 
     async def lead(self, name: str, seconds: float) -> bool:
         """Whether the lease is this name's for so many seconds from now on: it was, or nobody had it."""

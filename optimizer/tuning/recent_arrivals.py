@@ -7,11 +7,7 @@ from collections import deque
 import numpy as np
 
 from sluice.optimizer.arrays import Array
-
-BUCKET = 300.0  # s, of the counts
-DAY = 86_400.0  # s
-DAYS = 2
-MOST_BUCKETS = int(DAYS * DAY / BUCKET)
+from sluice.optimizer.tuning.day_counts import DayCounts
 
 
 class RecentArrivals:
@@ -29,7 +25,7 @@ class RecentArrivals:
         self._seconds, self._most = seconds, most
         self._pieces: deque[Array] = deque()
         self._n, self._latest = 0, -np.inf
-        self._counts: deque[tuple[int, int]] = deque(maxlen=MOST_BUCKETS)  # bucket, arrivals
+        self.counts = DayCounts()
 
     def see(self, times: Array) -> None:
         """Take in arrivals; what is dated before the latest is taken to have come with it, as a clock was set back."""
@@ -41,10 +37,7 @@ class RecentArrivals:
         self._n += len(self._pieces[-1])
         while self._n - len(self._pieces[0]) >= self._most or self._pieces[0][-1] < self._latest - self._seconds:
             self._n -= len(self._pieces.popleft())
-        for bucket, n in zip(*(values.tolist() for values in np.unique(times // BUCKET, return_counts=True)), strict=True):
-            if self._counts and self._counts[-1][0] == int(bucket):
-                n += self._counts.pop()[1]
-            self._counts.append((int(bucket), int(n)))
+        self.counts.see(times)
 
     def __len__(self) -> int:
         return len(self.times())
@@ -67,14 +60,3 @@ class RecentArrivals:
             self._n = len(self._pieces[0])
         kept = self._pieces[0] if self._pieces else np.empty(0)
         return kept[max(len(kept) - self._most, int(np.searchsorted(kept, self._latest - self._seconds))) :]
-
-    def ratio_to_come(self, now: float, ahead: float) -> float:
-        """The rate of the ``ahead`` seconds after this time yesterday over that of those before it; 1 where it is not known."""
-        then = (now - DAY) // BUCKET
-        n = max(1, round(ahead / BUCKET))
-        counts = dict(self._counts)
-        before = [counts.get(int(then) - k) for k in range(n)]
-        after = [counts.get(int(then) + 1 + k) for k in range(n)]
-        if None in before or None in after:
-            return 1.0
-        return sum(c for c in after if c) / max(1, sum(c for c in before if c))

@@ -128,6 +128,10 @@ class Tuner:
         self._rate.see(times)
         self._burstiness.see(times)
 
+    def remember(self, counts: bytes) -> None:
+        """What was counted before this tuner began (``DayCounts.packed``)."""
+        self._recent.counts.restore(counts)
+
     def missed(self, at: float) -> None:
         """The record has a hole that ends at ``at``: what came before does not go on there."""
         self._recent.forget()
@@ -210,6 +214,15 @@ class Tuner:
                 require(known, "plan.function", name, f"a function of {self.setup.function}, or workers that are offered")
 
     # --- what it says
+
+    @property
+    def counted_until(self) -> int:
+        """The number of the last time that is over, of those whose requests are counted; -1 before the first is."""
+        return self._recent.counts.until
+
+    def counted(self) -> bytes:
+        """How many requests came, of two days."""
+        return self._recent.counts.packed()
 
     @property
     def function(self) -> ServiceProfile | None:
@@ -626,7 +639,7 @@ class _Rehearsal:
         self.rate = (len(times) - 1) / float(times[-1] - times[0])
         self.warm: set[str] = set()
         self.waiting = 0
-        ratio = tuner._recent.ratio_to_come(now, self.settings.memory)
+        ratio = tuner._recent.counts.ratio_to_come(now, self.settings.memory)
         far = not 1 / self.settings.yesterday < ratio < self.settings.yesterday and ratio > 0
         self.all_times = [times, times[0] + (times - times[0]) / ratio] if far else [times]
 

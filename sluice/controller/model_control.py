@@ -9,6 +9,7 @@ never goes back (``stream_reader.py``).
     due        what there is to decide, if anything, once all that was recorded is read
     decided    the tuner as it is after a decision, which is made elsewhere; nothing is told it meanwhile
     lost       a decision came to nothing: there is none for a while
+    counted    how many requests came by the time of the day, whenever more of it is over: another that takes over remembers it
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ class ModelTuner(Protocol):
 
     def given(self, plan: Plan) -> None: ...
 
+    @property
+    def counted_until(self) -> int: ...
+
+    def counted(self) -> bytes: ...
+
+    def remember(self, counts: bytes) -> None: ...
+
     def due(self, now: float) -> Trigger | None: ...
 
     def decide(self, now: float, trigger: Trigger) -> Decision: ...
@@ -58,6 +66,7 @@ class ModelControl:
         self._behind = True
         self._decided = -np.inf  # s
         self._again = -np.inf  # s; nothing is decided before
+        self._counted_until = tuner.counted_until
 
     def plan(self, plan: Plan, since: float) -> str:
         """This plan is in force since then (s); why control leaves it alone, or ``""``."""
@@ -76,6 +85,18 @@ class ModelControl:
         """Somebody put this plan there before control did; one that control does not follow is left alone."""
         with contextlib.suppress(InvalidInput):
             self.tuner.given(plan)
+
+    def remember(self, counts: bytes) -> None:
+        """Somebody else counted requests before anything is seen here."""
+        self.tuner.remember(counts)
+        self._counted_until = self.tuner.counted_until
+
+    def counted(self) -> bytes:
+        """How many requests came, where that of more time is known than was told last; else ``b""``."""
+        if self.tuner.counted_until == self._counted_until:
+            return b""
+        self._counted_until = self.tuner.counted_until
+        return self.tuner.counted()
 
     def see(self, arrivals: NewArrivals, batches: NewBatches) -> None:
         """What was recorded since the last look."""

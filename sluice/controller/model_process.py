@@ -35,6 +35,7 @@ from sluice.optimizer.tuning.decision import Decision, Trigger
 LOOK = 1.0
 PAGES = 20
 DECIDE_WITHIN = 60.0
+MOST_COUNTED = 200  # models whose counts are written at a look
 EVERYTHING_EVERY = 60.0
 """Seconds between two looks at all models, and for routes that have a record of their own."""
 
@@ -139,6 +140,7 @@ class ModelProcess:
                 self._active.add(model)
                 await self._tell(model, f"controlled from plan {plan.digest} on")
                 given = await self._plans.given(model)
+                self._watched[model].control.remember(await self._plans.counts(model))
             if model in self._watched:
                 if since is None:
                     since = {reason.digest: reason.at for reason in reversed(await self._plans.reasons(HISTORY))}
@@ -164,6 +166,15 @@ class ModelProcess:
             self._trouble.pop(model, None)
         if self._due:
             self._something.set()
+        await self._keep_counts()
+
+    async def _keep_counts(self) -> None:
+        """What yesterday brought is remembered by who takes over; a few models at a look, however many there are."""
+        counted: dict[str, bytes] = {}
+        for model, watched in self._watched.items():
+            if len(counted) < MOST_COUNTED and model != self._deciding and (packed := watched.control.counted()):
+                counted[model] = packed
+        await self._plans.keep_counts(counted)
 
     async def _decide(self) -> None:
         """Have decided what is due, one after the other: what happened before what is periodic."""

@@ -35,6 +35,15 @@ class DecidingTuner:
 
     def given(self, plan: Plan) -> None: ...
 
+    def remember(self, counts: bytes) -> None: ...
+
+    @property
+    def counted_until(self) -> int:
+        return -1
+
+    def counted(self) -> bytes:
+        return b""
+
     def due(self, now: float) -> Trigger | None:
         in_force = self.chosen is None or (self.plans and self.plans[-1] == self.chosen.digest)
         return None if in_force else Trigger("rate", now, "the rate is another")

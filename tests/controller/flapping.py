@@ -45,6 +45,15 @@ class Flapping:
 
     def given(self, plan: Plan) -> None: ...
 
+    def remember(self, counts: bytes) -> None: ...
+
+    @property
+    def counted_until(self) -> int:
+        return -1
+
+    def counted(self) -> bytes:
+        return b""
+
     def due(self, now: float) -> Trigger:
         return Trigger("periodic", now, "always")
 

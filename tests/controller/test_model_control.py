@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import struct
 import uuid
 from array import array
 from collections.abc import AsyncIterator, Callable
@@ -20,6 +21,7 @@ from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, S
 from sluice.batching.errors import InvalidInput
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.arrival_record import Arrivals
+from sluice.buffer_service.arrival_stream import FIELD, stream_key
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
@@ -33,6 +35,7 @@ from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
 from sluice.local.redis_server import RedisServer
 from sluice.optimizer.recommend.offers import machine_offer
+from sluice.optimizer.tuning.day_counts import BUCKET, UNKNOWN, DayCounts
 from sluice.optimizer.tuning.decision import Decision, Trigger
 from tests.controller.deciding_tuner import DecidingTuner
 
@@ -59,9 +62,21 @@ class FakeTuner:
         self.holes: list[float] = []
         self.plans: list[str] = []
         self.known: list[str] = []
+        self.counts = DayCounts()
 
     def arrived(self, times: Any) -> None:
         self.times += list(times)
+        self.counts.see(times)
+
+    @property
+    def counted_until(self) -> int:
+        return self.counts.until
+
+    def counted(self) -> bytes:
+        return self.counts.packed()
+
+    def remember(self, counts: bytes) -> None:
+        self.counts.restore(counts)
 
     def missed(self, at: float) -> None:
         self.holes.append(at)
@@ -168,6 +183,20 @@ class Bench:
         self.store = RedisStore(url, A, self.namespace)
         self.tasks: list[asyncio.Task[None]] = []
         self.others: list[RedisPlans] = []
+        self.recorded = 0
+
+    def record(self, *times: float, model: str = "m") -> None:
+        """Requests came then (s since 1970), as a buffer of then recorded them."""
+        with redis.Redis.from_url(self.url) as client:
+            for at in times:
+                self.recorded += 1
+                entry = {FIELD: struct.pack("<df", at, 0.0)}
+                client.xadd(stream_key(model, self.namespace), entry, id=f"{self.recorded}-0")
+
+    def trim(self, model: str = "m") -> None:
+        """What was recorded is not kept any more."""
+        with redis.Redis.from_url(self.url) as client:
+            client.xtrim(stream_key(model, self.namespace), maxlen=0, approximate=False)
 
     async def request(self, count: int = 1, model: str = "m") -> None:
         queue = self.store.queue(model, Limits())
@@ -380,6 +409,23 @@ async def test_who_takes_over_knows_the_plan_that_somebody_gave_and_goes_back_to
     bench.controller(lambda _: second, "two")
     await bench.until(lambda: second.known)
     assert (second.plans, second.known) == ([plan(batch_size=4).digest], [plan().digest])
+
+
+async def test_who_takes_over_knows_what_came_though_the_record_does_not_reach_back_any_more(bench: Bench) -> None:
+    first, second = FakeTuner(), FakeTuner()
+    await bench.plans.write(plan(), "somebody")
+    bench.record(*(bucket * BUCKET + 1.0 for bucket in (1, 2, 2, 3, 3, 3, 4)))
+    one = bench.controller(lambda _: first, "one")
+    await bench.until(lambda: len(first.times) == 7)
+    async with asyncio.timeout(30):
+        while not await bench.plans.counts("m"):
+            await asyncio.sleep(0.02)
+    bench.trim()
+    one.cancel()
+    bench.record(4 * BUCKET + 2.0, 5 * BUCKET)
+    bench.controller(lambda _: second, "two")
+    await bench.until(lambda: len(second.times) == 2)
+    assert struct.unpack("<3I", second.counts.packed()[-12:]) == (2, 3, UNKNOWN)  # of the time 4 nobody knows the whole
 
 
 async def test_a_controller_goes_on_when_redis_was_away_and_has_lost_everything(tmp_path: Path) -> None:

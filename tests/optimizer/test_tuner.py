@@ -25,10 +25,11 @@ from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.tuning import candidates
 from sluice.optimizer.tuning.changes import Alarm
+from sluice.optimizer.tuning.day_counts import BUCKET, DAY, MOST_BUCKETS
 from sluice.optimizer.tuning.decision import Decision, Trigger
 from sluice.optimizer.tuning.deployments import CANARY, Bill, deployment_of, single_route
 from sluice.optimizer.tuning.proposal import Proposal
-from sluice.optimizer.tuning.recent_arrivals import BUCKET, DAY, MOST_BUCKETS, RecentArrivals
+from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans, stretched
@@ -171,7 +172,8 @@ def test_arrivals_and_counts_are_bounded() -> None:
     for day in range(4):
         recent.see(day * DAY + np.linspace(0, DAY - 1, 3 * MOST_BUCKETS))
     assert len(recent.times()) == 500
-    assert len(recent._counts) == MOST_BUCKETS
+    assert len(recent.counts) == MOST_BUCKETS
+    assert len(recent.counts.packed()) <= 9 + 4 * MOST_BUCKETS
 
 
 def test_arrivals_of_a_clock_that_was_set_back_stay_in_order() -> None:
@@ -179,14 +181,6 @@ def test_arrivals_of_a_clock_that_was_set_back_stay_in_order() -> None:
     recent.see(np.array([10.0, 20.0]))
     recent.see(np.array([5.0, 25.0]))
     assert recent.times().tolist() == [10.0, 20.0, 20.0, 25.0]
-
-
-def test_yesterday_tells_that_three_times_as_many_are_to_come() -> None:
-    recent = RecentArrivals(seconds=100, most=100)
-    for bucket in range(20):
-        recent.see(bucket * BUCKET + np.linspace(0, BUCKET - 1, 10 if bucket < 10 else 30))
-    assert recent.ratio_to_come(DAY + 9.5 * BUCKET, 2 * BUCKET) == 3
-    assert recent.ratio_to_come(DAY / 2, 2 * BUCKET) == 1  # nothing is known
 
 
 def test_a_plan_is_rehearsed_at_the_rate_that_yesterday_came_next_as_well() -> None:
