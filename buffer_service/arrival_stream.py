@@ -19,7 +19,8 @@ time is late by about half a round trip. The queue's own arrival times, from whi
 the call.
 
 An arrival counts once it is accepted: what was refused with 429 or 503 is not in the stream. Time in which nothing could be
-recorded (the buffer or Redis was away) looks like time without arrivals.
+recorded (the buffer or Redis was away) looks like time without arrivals; a controller sees it by other signs
+(``controller/model_control.py``).
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ def refused_key(model: str, namespace: str = NAMESPACE, route: str = "") -> str:
 def routes_key(model: str, namespace: str = NAMESPACE) -> str:
     """The key of the set of a model's routes that have a stream of their own."""
     return f"{namespace}:{{{model}}}:routes"
+
+
+def processes_key(model: str, namespace: str = NAMESPACE, route: str = "") -> str:
+    """The key of the processes that serve a model, or its route with a slot of its own, by when each was heard of last."""
+    return f"{namespace}:{{{queue_name(model, route)}}}:processes"
 
 
 def pack_floats(ages: Sequence[float], sizes: Sequence[float] = ()) -> bytes:

@@ -27,7 +27,7 @@ from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import without_password
 from sluice.buffer_service.arrival_record import Arrivals, Call
-from sluice.buffer_service.arrival_stream import routes_key, stream_key, unpack_call
+from sluice.buffer_service.arrival_stream import processes_key, routes_key, stream_key, unpack_call
 from sluice.buffer_service.batch_stream import BatchCall, batch_stream_key, unpack_batches
 from sluice.buffer_service.redis_servers import url_at
 from sluice.buffer_service.settings import NAMESPACE
@@ -187,6 +187,15 @@ class RecordReader:
     def pass_over_batches(self) -> int:
         """Read on behind the newest batch; how many were recorded so far."""
         return self._pass_over(_STREAMS[1])
+
+    def buffers(self) -> dict[str, float]:
+        """The processes that serve the model, and when each was heard of last (s), by the clock that dates what is read."""
+        found: dict[str, float] = {}
+        for route in self._routes:
+            key = processes_key(self._model, self._namespace, route)
+            for name, heard in self._ask(key, lambda client, key: client.zrange(key, 0, -1, withscores=True)):
+                found[name.decode(errors="replace")] = max(float(heard), found.get(name.decode(errors="replace"), -math.inf))
+        return found
 
     def read_to(self) -> dict[str, int]:
         """The number of the entry that was read last, by key of a stream."""

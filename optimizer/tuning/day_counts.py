@@ -71,7 +71,7 @@ class DayCounts:
         )
         if 2 * min(len(before), len(after)) < n:
             return 1.0
-        return float(np.mean(after) / max(np.mean(before), 1 / n))
+        return sum(after) / len(after) / max(sum(before) / len(before), 1 / n)
 
     def packed(self) -> bytes:
         """Those of the times that are over; ``b""`` before the first is."""

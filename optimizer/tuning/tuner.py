@@ -132,11 +132,13 @@ class Tuner:
         """What was counted before this tuner began (``DayCounts.packed``)."""
         self._recent.counts.restore(counts)
 
-    def missed(self, at: float) -> None:
-        """The record has a hole that ends at ``at``: what came before does not go on there."""
+    def missed(self, since: float, until: float) -> None:
+        """The record has a hole between these times (s): what came before it does not go on behind it, and is not rehearsed."""
         self._recent.forget()
-        self._rate.resume(at)
-        self._burstiness.resume(at)
+        self._recent.counts.hole(since, until)
+        self._rate.resume(until)
+        self._burstiness.resume(until)
+        self._outcome.restart(until, self._expected)
 
     def batches(self, batches: Sequence[MeasuredBatch]) -> None:
         """Batches ended, in this order."""

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sluice.batching.documents import Plan
@@ -28,7 +29,7 @@ from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.stream_reader import NewArrivals, NewBatches, News, RecordReader
 from sluice.controller.deciding import Decider
 from sluice.controller.journal import Journal
-from sluice.controller.model_control import ModelControl, ModelTuner
+from sluice.controller.model_control import Hole, ModelControl, ModelTuner
 from sluice.controller.one_thread import OneThread
 from sluice.optimizer.tuning.decision import Decision, Trigger
 
@@ -108,6 +109,8 @@ class ModelProcess:
                     await self._follow_plans()
                     await self._look(begun)
                 except StoreUnavailable as error:
+                    for watched in self._watched.values():
+                        watched.control.away(watched.reader.now)
                     await self._tell_once("", str(error))
                 else:
                     self._trouble.pop("", None)
@@ -164,6 +167,9 @@ class ModelProcess:
             await self._tell_once(model, error)
         for model in found.looked_at - found.trouble.keys():
             self._trouble.pop(model, None)
+        for model, one in watched.items():
+            if (hole := one.control.holes(one.reader.now)) is not None:
+                await self._tell_hole(model, hole)
         if self._due:
             self._something.set()
         await self._keep_counts()
@@ -223,6 +229,11 @@ class ModelProcess:
         _log.info("%s: %s", model, words)
         await self._journal.note(model, words)
 
+    async def _tell_hole(self, model: str, hole: Hole) -> None:
+        since, until = (datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds") for at in (hole.since, hole.until))
+        _log.warning("%s: %s", model, hole.words)
+        await self._journal.note(model, hole.words, hole={"since": since, "until": until, "missed": hole.missed, "why": hole.why})
+
     async def _tell_once(self, model: str, words: str) -> None:
         if self._trouble.get(model) != words:
             self._trouble[model] = words
@@ -259,6 +270,7 @@ def _look(watched: dict[str, _Watched], news: News, active: set[str], everything
             if not _read(watched[model], everything, known.get(model)):
                 found.active.remove(model)
         except SluiceError as error:
+            watched[model].control.away(watched[model].reader.now)
             found.trouble[model] = str(error)
         except Exception as error:  # a defect
             _log.exception("%s", model)
@@ -281,11 +293,13 @@ def _read(watched: _Watched, look_for_routes: bool, known: tuple[NewArrivals, Ne
     control, reader = watched
     if look_for_routes:
         reader.look_for_routes()
+        control.buffers(reader.buffers())
     grown = False
     for _ in range(PAGES):
         arrivals, batches = known or reader.look()
         known = None
-        control.see(arrivals, batches)
+        control.back(reader.now)
+        control.see(arrivals, batches, reader.buffers)
         grown = grown or bool(arrivals.arrivals.times or batches.batches)
         if not (arrivals.more or batches.more):
             break

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import struct
+import time
 import uuid
 from array import array
 from collections.abc import AsyncIterator, Callable
@@ -59,7 +60,7 @@ class FakeTuner:
         self.chosen, self.wants, self.refuses = chosen, wants, refuses
         self.times: list[float] = []
         self.seen: list[MeasuredBatch] = []
-        self.holes: list[float] = []
+        self.holes: list[tuple[float, float]] = []
         self.plans: list[str] = []
         self.known: list[str] = []
         self.counts = DayCounts()
@@ -78,8 +79,8 @@ class FakeTuner:
     def remember(self, counts: bytes) -> None:
         self.counts.restore(counts)
 
-    def missed(self, at: float) -> None:
-        self.holes.append(at)
+    def missed(self, since: float, until: float) -> None:
+        self.holes.append((since, until))
 
     def batches(self, batches: Any) -> None:
         self.seen += batches
@@ -115,7 +116,68 @@ def test_a_tuner_is_told_times_that_ascend_and_of_every_hole() -> None:
     control.see(came(9.0, missed=5), NOTHING)
     control.see(came(8.5, 9.5, began_anew=True), NOTHING)
     assert tuner.times == [1.0, 2.0, 2.0, 3.0, 9.0, 9.0, 9.5]
-    assert tuner.holes == [9.0, 9.0]
+    assert tuner.holes == [(3.0, 9.0), (9.0, 9.0)]
+
+
+STEADY = tuple(i / 10 for i in range(100))
+"""Ten requests a second, for ten seconds."""
+
+
+def told(*pages: NewArrivals, away: tuple[float, float] | None = None, buffers: Any = None) -> tuple[FakeTuner, ModelControl]:
+    """After ten steady seconds, and these pages; the record could not be read from the first time to the second one."""
+    tuner = FakeTuner()
+    control = ModelControl(tuner)
+    control.see(came(*STEADY), NOTHING)
+    control.buffers({A: 9.0})
+    if away is not None:
+        control.away(away[0])
+        control.back(away[1])
+    for page in pages:
+        control.see(page, NOTHING, lambda: buffers)
+    return tuner, control
+
+
+def test_a_record_that_begins_anew_with_nothing_in_it_is_a_hole_up_to_the_next_request() -> None:
+    tuner, control = told(came(began_anew=True, more=True), came(14.0, 14.1))
+    assert tuner.holes == [(9.9, 14.0)] and tuner.times[-2:] == [14.0, 14.1]
+    hole = control.holes(20.0)
+    assert hole is not None and "a hole of 4.1 s: Redis had lost the record" in hole.words
+
+
+def test_a_silence_while_redis_was_away_is_no_rate_of_zero() -> None:
+    tuner, control = told(came(13.1, 13.2, 20.0), away=(10.0, 13.0))
+    assert tuner.holes == [(9.9, 13.1)]  # what comes later is a silence of those who ask
+    hole = control.holes(20.0)
+    assert hole is not None and hole.why == "Redis did not answer"
+
+
+def test_where_the_controller_alone_was_cut_off_or_few_would_have_come_there_is_no_hole() -> None:
+    went_on = tuple(10 + i / 10 for i in range(40))
+    assert told(came(*went_on), away=(10.0, 13.0))[0].holes == []
+    assert told(came(10.3), away=(9.95, 10.25))[0].holes == []
+    tuner, control = told(away=(10.0, 13.0))
+    assert tuner.holes == [] and control.holes(20.0) is None
+
+
+def test_a_silence_after_which_all_buffers_are_others_is_a_hole_and_one_of_the_callers_is_none() -> None:
+    assert told(came(14.0), buffers={"bbbbbbbb": 14.0})[0].holes == [(9.9, 14.0)]
+    assert told(came(14.0), buffers={A: 9.0, "bbbbbbbb": 14.0})[0].holes == [(9.9, 14.0)]  # killed, and known still
+    assert told(came(14.0), buffers={A: 14.0})[0].holes == []
+    assert told(came(14.0), buffers={A: 14.0, "bbbbbbbb": 14.0})[0].holes == []
+    assert told(came(10.8), buffers={"bbbbbbbb": 10.8})[0].holes == []  # a moment
+
+
+def test_holes_are_told_once_a_minute_as_one() -> None:
+    _, control = told(came(12.0, missed=30))
+    first = control.holes(12.0)
+    assert first is not None and (first.since, first.until, first.missed) == (9.9, 12.0, 30)
+    assert first.why == "30 requests were trimmed before they were read"
+    control.see(came(30.0, missed=7), NOTHING)
+    control.see(came(40.0, missed=8), NOTHING)
+    assert control.holes(71.0) is None
+    second = control.holes(72.0)
+    assert second is not None and (second.since, second.until, second.missed) == (12.0, 40.0, 15)
+    assert control.holes(200.0) is None
 
 
 def test_nothing_is_decided_before_all_that_is_recorded_was_read_nor_without_a_plan_that_control_follows() -> None:
@@ -426,6 +488,46 @@ async def test_who_takes_over_knows_what_came_though_the_record_does_not_reach_b
     bench.controller(lambda _: second, "two")
     await bench.until(lambda: len(second.times) == 2)
     assert struct.unpack("<3I", second.counts.packed()[-12:]) == (2, 3, UNKNOWN)  # of the time 4 nobody knows the whole
+
+
+async def test_a_hole_in_the_record_is_in_the_journal_and_the_log(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    tuner = FakeTuner()
+    await bench.plans.write(plan(), "somebody")
+    bench.controller(lambda _: tuner)
+    bench.record(1000.0, 1001.0)
+    await bench.until(lambda: len(tuner.times) == 2)
+    bench.recorded += 30  # which are trimmed before they are read
+    bench.record(1010.0)
+    await bench.until(lambda: "30 requests were trimmed before they were read" in bench.words())
+    assert tuner.holes == [(1001.0, 1010.0)]
+    assert "m: the record of arrivals has a hole of 9 s: 30 requests were trimmed" in caplog.text
+    [hole] = [entry["hole"] for entry in read_journal(bench.folder / "c.jsonl") if "hole" in entry]
+    assert hole == {
+        "since": "1970-01-01T00:16:41.000+00:00",
+        "until": "1970-01-01T00:16:50.000+00:00",
+        "missed": 30,
+        "why": "30 requests were trimmed before they were read",
+    }
+
+
+async def test_a_redis_that_was_away_is_a_hole_in_the_record_of_every_model(tmp_path: Path) -> None:
+    with RedisServer(append_only=True) as server:
+        bench = Bench(server.url, tmp_path)
+        try:
+            tuner = FakeTuner()
+            await bench.plans.write(plan(), "somebody")
+            bench.controller(lambda _: tuner, lease=30.0)
+            now = time.time()
+            bench.record(*(now - 1 + i / 50 for i in range(50)))
+            await bench.until(lambda: len(tuner.times) == 50)
+            server.kill()
+            await asyncio.sleep(0.5)
+            server.start()
+            bench.record(time.time())
+            await bench.until(lambda: "Redis did not answer" in bench.words())
+            assert [since for since, _ in tuner.holes] == [tuner.times[49]]
+        finally:
+            await bench.close()
 
 
 async def test_a_controller_goes_on_when_redis_was_away_and_has_lost_everything(tmp_path: Path) -> None:

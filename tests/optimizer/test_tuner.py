@@ -276,7 +276,7 @@ def test_a_hole_in_the_record_is_no_pause_of_the_arrivals() -> None:
     tuner = Tuner(SETUP)
     tuner.in_force(plan_without_batching(), 1.7e9)
     tuner.arrived(poisson_times(50, 4000))
-    tuner.missed(1.7e9 + 300)
+    tuner.missed(1.7e9 + 80, 1.7e9 + 300)
     tuner.arrived(poisson_times(50, 4000) + 300)
     decision = tuner.decide(1.7e9 + 381, tuner.due(1.7e9 + 381))  # type: ignore[arg-type]
     assert decision.arrival_rate == pytest.approx(50, rel=0.1)
