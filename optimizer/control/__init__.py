@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from sluice.optimizer.control.control import Decision, Fault, Operation, run_control
+from sluice.optimizer.control.control import Decision, Fault, Operation, Truth, run_control
 from sluice.optimizer.control.controlled_fleet import ControlledFleet
 from sluice.optimizer.control.controller import ControlSettings, FleetController, Instructions, Queue
 from sluice.optimizer.control.demand import DemandForecast, ForecastSettings
 from sluice.optimizer.control.headroom import HEADROOMS, VIOLATIONS, HeadroomChoice, Planner
+from sluice.optimizer.control.outcome import FleetOutcomeWatch
 from sluice.optimizer.control.overhead import OverheadWatch
 from sluice.optimizer.control.rehearsal import Rehearsal
 from sluice.optimizer.control.rollout import Rollout
@@ -24,6 +25,7 @@ __all__ = [
     "DemandForecast",
     "Fault",
     "FleetController",
+    "FleetOutcomeWatch",
     "ForecastSettings",
     "HeadroomChoice",
     "Instructions",
@@ -33,5 +35,6 @@ __all__ = [
     "Queue",
     "Rehearsal",
     "Rollout",
+    "Truth",
     "run_control",
 ]

@@ -17,13 +17,19 @@ from typing import NamedTuple
 import numpy as np
 
 from sluice.batching.errors import InvalidInput, require
+from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.control.controlled_fleet import ControlledFleet
 from sluice.optimizer.control.controller import ControlSettings, FleetController, Instructions, Queue
 from sluice.optimizer.control.demand import count_arrivals
 from sluice.optimizer.control.headroom import Choice, Planner
+from sluice.optimizer.control.overhead import OverheadWatch
 from sluice.optimizer.fleet.problem import FleetSolution
+from sluice.optimizer.fleet.specification import Fleet
+from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.fleet_queues import FleetQueue, FleetSchedule
+
+MEASURE = 1.0  # s between two times that the loop is told what batches took
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +69,22 @@ class Operation:
     schedule: FleetSchedule
 
 
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What batches truly take, where that is not what is planned with: measured as the live controller measures it.
+
+    Parameters
+    ----------
+    known : Fleet
+        As it is planned with at the beginning: that of which the ``ControlledFleet`` is.
+    takes : Fleet
+        The same with the profiles that batches truly have.
+    """
+
+    known: Fleet
+    takes: Fleet
+
+
 class Fault(NamedTuple):
     """A device, by its number, is gone from one time to another, s, and comes back with nothing loaded."""
 
@@ -78,6 +100,7 @@ def run_control(
     settings: ControlSettings | None = None,
     faults: Sequence[Fault] = (),
     noticed_after: float = 0.0,
+    truth: Truth | None = None,
 ) -> Operation:
     """Run the control loop over the arrivals of each family (s, ascending).
 
@@ -88,6 +111,9 @@ def run_control(
     faults : sequence of Fault
     noticed_after : float
         Seconds until the loop is told that a device is gone: its queue has lost it, and gets its requests still.
+    truth : Truth, optional
+        Where batches take another time than is planned with: once a second the loop is told what the devices took for about as
+        many batches as came. Queues have other tables from then on, and who waits in a queue of before is given up there.
 
     Raises
     ------
@@ -102,20 +128,22 @@ def run_control(
         require(0 <= fault.device < n_devices, f"faults[{i}].device", fault.device, f"an integer from 0 to {n_devices - 1}")
         if not 0 <= fault.begins < fault.ends:
             raise InvalidInput(f"faults[{i}]", (fault.begins, fault.ends), "a time >= 0, and a later one")
-    return _Day(fleet, planner, settings or ControlSettings()).run(arrivals, faults, noticed_after)
+    return _Day(fleet, planner, settings or ControlSettings(), truth).run(arrivals, faults, noticed_after)
 
 
 class _Day:
     """A controller, the devices that do what it says, and what is recorded of both."""
 
-    def __init__(self, fleet: ControlledFleet, planner: Planner, settings: ControlSettings) -> None:
-        self._fleet, self._settings = fleet, settings
+    def __init__(self, fleet: ControlledFleet, planner: Planner, settings: ControlSettings, truth: Truth | None) -> None:
+        self._fleet, self._settings, self._truth = fleet, settings, truth
+        self._watch = None if truth is None else OverheadWatch(truth.known)
+        self._measured_at = 0.0
         self._controller = FleetController(fleet, planner, settings)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._serial = count()
         self._dead: set[int] = set()
         self._loading: dict[int, int] = {}  # device -> which of its loads
-        self._moments: list[tuple[float, Sequence[Queue], frozenset[int]]] = []
+        self._moments: list[tuple[float, Sequence[Queue], frozenset[int], ControlledFleet]] = []
         self._decisions: list[Decision] = []
 
     def run(self, arrivals: Sequence[Array], faults: Sequence[Fault], noticed_after: float) -> Operation:
@@ -131,6 +159,7 @@ class _Day:
         for i, within in enumerate(counted, 1):
             self._until(i * look)
             self._do(i * look, controller.see(i * look, within))
+            self._measure(i * look, within.sum(axis=0) / look)
         self._until(np.inf)
         return Operation(tuple(self._decisions), self._schedule())
 
@@ -205,23 +234,42 @@ class _Day:
         """What holds from now on; of one moment the last."""
         if self._moments and self._moments[-1][0] == now:
             self._moments.pop()
-        self._moments.append((now, queues, frozenset(self._dead)))
+        self._moments.append((now, queues, frozenset(self._dead), self._fleet))
+
+    def _measure(self, now: float, rates: Array) -> None:
+        """The loop learns what batches took, of so many requests/s of each family since the last time."""
+        if self._truth is None or self._watch is None or now < self._measured_at + MEASURE:
+            return
+        seconds, self._measured_at = now - self._measured_at, now
+        takes = self._truth.takes
+        for queue in self._moments[-1][1]:
+            q, variant, device = (
+                int(self._fleet.problem.family[queue.variant]),
+                takes.variants[queue.variant].name,
+                takes.devices[queue.device_type].name,
+            )
+            mean, rate = takes.profiles[device, variant].service.mean_response, queue.share * float(rates[q]) / len(queue.devices)
+            size = min(max(1, round(rate * float(mean[0]))), len(mean))
+            took = MeasuredBatch(now, f"{variant}.{device}", 0, "", "", size, float(mean[size - 1]), np.nan, np.nan, False, 0, ())
+            self._watch.see(takes.family_names[q], [took] * round(rate * len(queue.devices) * seconds / size))
+        if self._watch.settle(now):
+            self._fleet = ControlledFleet.of(self._watch.fleet)
+            self._do(now, self._controller.follow(now, self._fleet))
 
     def _schedule(self) -> FleetSchedule:
         """The moments by queues: one for each (type, variant), or for each (device, variant), that ever serves."""
-        places: dict[tuple[int, int], int] = {}  # (type or device, variant) -> place
+        places: dict[tuple[int, int, int], int] = {}  # (type or device, variant, what is known of the fleet) -> place
         made: list[FleetQueue] = []
         rows: list[list[tuple[int, float, int]]] = []
-        problem = self._fleet.problem
-        for _, queues, dead in self._moments:
+        for _, queues, dead, fleet in self._moments:
             row = []
             for queue in queues:
                 d, m = queue.device_type, queue.variant
-                key = d if self._settings.grouped else queue.devices[0], m
+                key = d if self._settings.grouped else queue.devices[0], m, id(fleet)
                 if key not in places:
                     places[key] = len(places)
-                    family, accuracy = int(problem.family[m]), float(problem.accuracy[m])
-                    made.append(FleetQueue(d, m, family, accuracy, self._fleet.policies[d, m], self._fleet.services[d, m]))
+                    family, accuracy = int(fleet.problem.family[m]), float(fleet.problem.accuracy[m])
+                    made.append(FleetQueue(d, m, family, accuracy, fleet.policies[d, m], self._service(fleet, d, m)))
                 row.append((places[key], queue.share, sum(device not in dead for device in queue.devices)))
             rows.append(row)
         shares, servers = np.zeros((len(rows), len(made))), np.zeros((len(rows), len(made)), dtype=np.int64)
@@ -231,6 +279,13 @@ class _Day:
         changes = [0, *(1 + np.flatnonzero(((shares[1:] != shares[:-1]) | (servers[1:] != servers[:-1])).any(axis=1)))]
         times = np.array([self._moments[i][0] for i in changes[1:]])
         return FleetSchedule(made, times, shares[changes], servers[changes])
+
+    def _service(self, fleet: ControlledFleet, device_type: int, variant: int) -> ServiceTimes:
+        """What batches truly take."""
+        if self._truth is None:
+            return fleet.services[device_type, variant]
+        takes = self._truth.takes
+        return takes.profiles[takes.devices[device_type].name, takes.variants[variant].name].service
 
 
 def _decision(asked: float, in_force: float, settled: float, burst: bool, forecast: Array, chosen: Choice) -> Decision:

@@ -145,6 +145,10 @@ class Fleet:
         profiles = {key: profile.behind(seconds.get(family_of[key[1]], 0.0)) for key, profile in self.profiles.items()}
         return replace(self, profiles=profiles)
 
+    def slower(self, factors: Mapping[tuple[str, str], float]) -> Fleet:
+        """The same fleet, where batches take so many times as long as their profile says; by device type and variant."""
+        return replace(self, profiles={key: profile.slower(factors.get(key, 1.0)) for key, profile in self.profiles.items()})
+
     def capacity(self, device: int, variant: int, rule: Rule = "best", max_batch: float = math.inf) -> Capacity | None:
         """What a device of the type serves of the variant, both by their places."""
         kind, hosted = self.devices[device], self.variants[variant]

@@ -86,6 +86,14 @@ class Profile:
         """The same, every batch taking so many seconds more, none of them on the device."""
         return replace(self, service=replace(self.service, overhead=self.service.overhead + overhead)) if overhead else self
 
+    def slower(self, factor: float) -> Profile:
+        """The same, every batch taking so many times as long on the device."""
+        if factor == 1:
+            return self
+        service = self.service
+        seconds, billed = factor * service.seconds, factor * service.billed_duration
+        return replace(self, service=replace(service, seconds=seconds, billed_duration=billed))
+
     def promised(self, slo: Slo) -> Array:
         """Seconds from dispatch to answer that the SLO's percentile of batches of 1, 2, ... keeps, (max_batch_size,)."""
         return self.service.quantile(slo.quantile)

@@ -46,6 +46,28 @@ class _SinceLast(msgspec.Struct):
     expected: _ExpectedOfLast | None
 
 
+class _ExpectedOfFamily(msgspec.Struct):
+    arrival_rate: float
+    room_for: float
+    late: float
+    accuracy: float | None
+
+
+class _Family(msgspec.Struct):
+    requests: int
+    arrival_rate: float
+    late: float | None
+    accuracy: float | None
+    expected: _ExpectedOfFamily
+
+
+class _SincePlacement(msgspec.Struct):
+    """Of a fleet."""
+
+    seconds: float
+    families: dict[str, _Family]
+
+
 class _Correction(msgspec.Struct):
     memory_mb: int
     batch_size: int
@@ -72,6 +94,7 @@ class _Decision(msgspec.Struct):
     given: str = ""
     promise: str = ""
     since_last: _SinceLast | None = None
+    since_last_placement: _SincePlacement | None = None
     measured_less_predicted: list[_Correction] = []
     cost_by_rate: list[_Rate] = []
     bias: float = 0.0
@@ -93,6 +116,9 @@ def _figures(decision: _Decision) -> Iterator[str]:
     percentile = decision.promise or "percentile"
     if (since := decision.since_last) is not None:
         yield f"what came of the decision before: {_came(since, percentile)}"
+    if (placed := decision.since_last_placement) is not None:
+        yield f"what came of the placement before, of {placed.seconds:.4g} s; as planned in brackets:"
+        yield from (f"  {name}: {_came_of(family)}" for name, family in placed.families.items())
     if decision.considered:
         rate = f" at {decision.arrival_rate:.4g} requests/s" if decision.arrival_rate is not None else ""
         yield f"compared{rate}, as rehearsed; USD per million requests, {percentile}, late:"
@@ -123,6 +149,15 @@ def _came(since: _SinceLast, percentile: str) -> str:
         if expected is not None:
             told[-1] += f" (expected at this rate {_interval(expected.usd_per_million, _usd)})"
     return f"{requests}: {', '.join(told)}"
+
+
+def _came_of(family: _Family) -> str:
+    expected = family.expected
+    return (
+        f"{family.requests} requests, {family.arrival_rate:.4g}/s ({expected.arrival_rate:.4g}, with room for "
+        f"{expected.room_for:.4g}), {_percent(family.late)} late ({_percent(expected.late)} are promised at most), "
+        f"accuracy {_accuracy(family.accuracy)} ({_accuracy(expected.accuracy)})"
+    )
 
 
 def _compared(each: _Considered, decision: _Decision) -> str:
@@ -164,6 +199,10 @@ def _usd(value: float | None) -> str:
 
 def _seconds(value: float | None) -> str:
     return "not known" if value is None else milliseconds(value)
+
+
+def _accuracy(percent: float | None) -> str:
+    return "not known" if percent is None else f"{percent:.4g} %"
 
 
 def _percent(share: float | None) -> str:

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from sluice.batching.documents import Plan
 from sluice.batching.errors import FunctionFailed, SluiceError
-from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers.http_client import ClientError, HttpClient
 from sluice.buffer_service.redis_plans import RedisPlans
-from sluice.buffer_service.stream_reader import RecordReader
+from sluice.buffer_service.stream_reader import NewBatches, RecordReader
 from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.controller.arrival_counts import ArrivalCounts
 from sluice.controller.journal import Journal
@@ -79,6 +80,7 @@ class FleetProcess:
         self._registry = WorkerRegistry(url, namespace)
         self._overhead = OverheadWatch(fleet)
         self._batches = {name: RecordReader(url, name, namespace) for name in fleet.family_names}
+        self._read_to_the_end: set[str] = set()
         self._arrivals = ArrivalCounts(url, list(fleet.family_names), namespace)
         self._plans, self._name = plans, name
         self._journal = journal
@@ -116,6 +118,9 @@ class FleetProcess:
             except SluiceError as error:
                 self._note_trouble(error)
                 await self._arrivals_until_they_are_told()
+                seconds = self._clock() - (due - len(within) * self._looks / self._parts)
+                words = f"how many came in {seconds:.3g} s is not known, as Redis did not answer: the forecast is that of before"
+                self._say("", [words])
                 due, within = self._clock(), []
                 continue
             if len(within) == self._parts:
@@ -153,12 +158,16 @@ class FleetProcess:
             try:
                 for family, reader in self._batches.items():
                     found = await asyncio.to_thread(_batches_of, reader)
-                    self._overhead.see(family, found)
+                    self._overhead.see(family, found.batches)
+                    if family in self._read_to_the_end:  # what is older came under other plans
+                        self._live.measured(family, found.batches)
+                    elif not found.more:
+                        self._read_to_the_end.add(family)
             except SluiceError as error:
                 self._note_trouble(error)
             else:
-                if self._overhead.settle():
-                    self._do(self._live.beyond(self._clock(), self._overhead.seconds))
+                if self._overhead.settle(self._clock()):
+                    self._do(self._live.beyond(self._clock(), self._overhead.fleet, self._overhead.words))
             await asyncio.sleep(MEASURE)
 
     def _note_trouble(self, error: SluiceError) -> None:
@@ -169,7 +178,7 @@ class FleetProcess:
     # -- what is done
 
     def _do(self, orders: Orders) -> None:
-        self._say("", orders.said)
+        self._say("", orders.said, {} if orders.since_last is None else {"since_last_placement": orders.since_last})
         if orders.plan_wanted:
             self._start(self._plan())
         for plan in orders.plans:
@@ -182,14 +191,15 @@ class FleetProcess:
         for load in orders.loads:
             self._start(self._load(load))
 
-    def _say(self, model: str, sentences: Sequence[str]) -> None:
+    def _say(self, model: str, sentences: Sequence[str], figures: Mapping[str, Any] = MappingProxyType({})) -> None:
         if sentences:
-            self._start(self._note(model, sentences))
+            self._start(self._note(model, sentences, figures))
 
-    async def _note(self, model: str, sentences: Sequence[str]) -> None:
-        for words in sentences:
+    async def _note(self, model: str, sentences: Sequence[str], figures: Mapping[str, Any]) -> None:
+        """Sentences, the first with its figures."""
+        for place, words in enumerate(sentences):
             _log.info("%s%s", f"{model}: " if model else "", words)
-            await self._journal.note(model, words)
+            await self._journal.note(model, words, **(figures if place == 0 else {}))
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -234,7 +244,7 @@ class FleetProcess:
             raise ClientError(f"{action} of {variant} was answered {answer.status}: {text}")
 
 
-def _batches_of(reader: RecordReader) -> Sequence[MeasuredBatch]:
+def _batches_of(reader: RecordReader) -> NewBatches:
     """Those that ended since the last look."""
     reader.look_for_routes()
-    return reader.batches().batches
+    return reader.batches()

@@ -3,7 +3,8 @@
     seen         how many requests of each family came since the last look
     registered   who is there, alive, and has what loaded
     planned      the plan that was asked for
-    beyond       what batches take beyond their profiles
+    measured     batches that ended
+    beyond       what batches take is another thing than was known
     load_failed  a worker did not load what it was ordered to
     wake         the time ``wake_at`` has come
 
@@ -16,17 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from sluice.batching.documents import Plan, PolicyDocument, Route
+from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import Policy
 from sluice.batching.urls import without_password
 from sluice.buffer_service.worker_registry import Registered
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.control import ControlledFleet, FleetController, Instructions, Queue
+from sluice.optimizer.control import ControlledFleet, FleetController, FleetOutcomeWatch, Instructions, Queue
 from sluice.optimizer.control.headroom import Choice
 from sluice.optimizer.control.rollout import IDLE
 from sluice.optimizer.fleet.specification import Fleet
@@ -50,12 +52,16 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True)
 class Orders:
-    """What is to be done now: first the plans come into force, then workers load; ``said`` is what happened, in words."""
+    """What is to be done now: first the plans come into force, then workers load; ``said`` is what happened, in words.
+
+    ``since_last`` is what came of the placement before, where ``said`` tells of another.
+    """
 
     plans: Sequence[Plan] = ()
     loads: Sequence[Load] = ()
     plan_wanted: bool = False
     said: Sequence[str] = ()
+    since_last: Mapping[str, Any] | None = None
 
 
 @dataclass
@@ -77,6 +83,7 @@ class _Told:
     plan_wanted: bool = False
     loads: list[Load] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    since_last: Mapping[str, Any] | None = None
 
 
 class LiveFleet:
@@ -103,6 +110,7 @@ class LiveFleet:
         self._names = [variant.name for variant in fleet.variants]
         self._in_force: dict[str, Plan] = {}
         self._placed = b""  # the counts of the last plan
+        self._outcome = FleetOutcomeWatch(fleet)
         self._queues: Sequence[Queue] = ()
         self._resting: dict[str, float] = {}
         self._left_alone: frozenset[str] = frozenset()
@@ -121,12 +129,21 @@ class LiveFleet:
 
     def seen(self, now: float, counts: Array) -> Orders:
         """Requests of each family since the last look, (n_families,), or in equal parts of that time, (n_parts, n_families)."""
+        self._outcome.came(counts)
         return self._alone(now, self._controller.see(now, counts))
 
+    def measured(self, family: str, batches: Sequence[MeasuredBatch]) -> None:
+        """Batches of a family that ended."""
+        self._outcome.batches(family, batches)
+
     def planned(self, now: float, choice: Choice) -> Orders:
-        """The plan that was asked for; where it places variants otherwise than the last, what it expects is said."""
-        placed = choice.plan.counts.tobytes()
-        told = _Told(said=[] if placed == self._placed else [self._expects(choice)])
+        """The plan that was asked for; where it places variants otherwise than the last, what it expects is said, and what came of
+        that.
+        """
+        placed, told = choice.plan.counts.tobytes(), _Told()
+        if placed != self._placed:
+            told.said, told.since_last = [self._expects(choice)], self._outcome.told(now)
+            self._outcome.restart(now, choice)
         self._placed = placed
         self._note(now, self._controller.adopt(now, choice), told)
         return self._orders(told)
@@ -144,11 +161,10 @@ class LiveFleet:
         accurate = f"{variants}; {plan.accuracy:.3g} % accurate where so many come" if variants else "nobody serves"
         return f"planned for {', '.join(rates)}: {accurate}"
 
-    def beyond(self, now: float, seconds: Mapping[str, float]) -> Orders:
-        """What batches of each family take beyond their profiles, s, is another than was known."""
-        longer = ", ".join(f"{1e3 * more:.3g} ms of {family}" for family, more in seconds.items() if more)
-        told = _Told(said=[f"batches take {f'longer than their profiles say: {longer}' if longer else 'what their profiles say'}"])
-        self._note(now, self._controller.follow(now, ControlledFleet.of(self._fleet.behind(seconds))), told)
+    def beyond(self, now: float, fleet: Fleet, words: str) -> Orders:
+        """Batches take what the profiles of this fleet say, which is another thing than was known."""
+        told = _Told(said=[words])
+        self._note(now, self._controller.follow(now, ControlledFleet.of(fleet)), told)
         return self._orders(told)
 
     def wake(self, now: float) -> Orders:
@@ -248,7 +264,7 @@ class LiveFleet:
         self._queues = instructions.queues
 
     def _orders(self, told: _Told) -> Orders:
-        return Orders(self._plans(told) if told.changed else (), told.loads, told.plan_wanted, told.said)
+        return Orders(self._plans(told) if told.changed else (), told.loads, told.plan_wanted, told.said, told.since_last)
 
     def _plans(self, told: _Told) -> list[Plan]:
         """The plans of the families for which something has changed."""

@@ -50,6 +50,21 @@ def test_a_decision_is_told_with_what_it_compared_and_expected_and_what_came_of_
     ]
 
 
+def test_what_came_of_the_placement_of_a_fleet_is_told_by_family() -> None:
+    expected = {"arrival_rate": 40.0, "room_for": 60.0, "late": 0.05, "accuracy": 81.25}
+    family = {"requests": 2100, "arrival_rate": 42.0, "late": 0.004, "accuracy": 80.5, "expected": expected}
+    quiet = {"requests": 0, "arrival_rate": 0.0, "late": None, "accuracy": None, "expected": expected | {"accuracy": None}}
+    figures = {"since_last_placement": {"seconds": 50.0, "families": {"vision": family, "text": quiet}}}
+    assert list(explained({"at": "2023-11-14T22:13:20+00:00", "model": "", "words": "planned for more", **figures})) == [
+        "2023-11-14T22:13:20+00:00  planned for more",
+        "    what came of the placement before, of 50 s; as planned in brackets:",
+        "      vision: 2100 requests, 42/s (40, with room for 60), 0.4 % late (5 % are promised at most), "
+        "accuracy 80.5 % (81.25 %)",
+        "      text: 0 requests, 0/s (40, with room for 60), not known late (5 % are promised at most), "
+        "accuracy not known (not known)",
+    ]
+
+
 @pytest.mark.parametrize("wrong", [{"considered": 3}, {"since_last": []}, {"bias": "x"}, {"cost_by_rate": [[1]]}])
 def test_of_figures_of_another_kind_the_sentence_is_told(wrong: dict[str, Any]) -> None:
     assert list(explained(entry(**wrong))) == ["2023-11-14T22:13:20.000+00:00  m: more come: it is cheaper"]

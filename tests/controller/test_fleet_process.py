@@ -17,7 +17,7 @@ from sluice.buffer_service.store import Events, Limits
 from sluice.controller.fleet_process import FleetProcess
 from sluice.controller.journal import Journal, read_journal
 from sluice.local.redis_server import RedisServer
-from sluice.optimizer.control import ControlSettings
+from sluice.optimizer.control import ControlledFleet, ControlSettings
 from sluice.optimizer.control.overhead import FEWEST
 from sluice.optimizer.fleet import solve_fleet
 from tests.controller.test_live_fleet import small
@@ -46,6 +46,51 @@ async def test_what_recorded_batches_took_beyond_their_profiles_is_planned_with_
     await plans.close()
     await store.close()
     assert [entry["words"] for entry in read_journal(journal)] == ["batches take longer than their profiles say: 20 ms of family"]
+
+
+async def test_a_worker_that_recorded_batches_say_is_slower_than_its_profile_is_planned_with_what_it_takes(
+    redis_server: RedisServer, tmp_path: Path, namespace: str
+) -> None:
+    fleet = small()
+    expected = fleet.profiles["gpu", "slow"].service.mean_response
+    took = [(size, 1.5 * float(expected[size - 1])) for size in (1, 2, 4, 8)]
+    batches = [MeasuredBatch(0.0, "slow.gpu", 0, "http://a:1", "", *each, nan, nan, False, 0, ()) for each in took]
+    store = RedisStore(redis_server.url, "aaaaaaaa", namespace)
+    queue = store.queue("family", Limits(), "slow.gpu")
+    await queue.install(constructors.greedy(8, servers=1))
+    await queue.advance(Events(measured=batches * (FEWEST // 4)))
+    plans, journal = RedisPlans(redis_server.url, namespace), tmp_path / "journal.jsonl"
+    process = FleetProcess(
+        fleet, solve_fleet, ControlSettings(), plans, "one", Journal(journal, plans), redis_server.url, namespace
+    )
+    running = asyncio.create_task(process.run())
+    async with asyncio.timeout(20):
+        while not journal.exists() or not list(read_journal(journal)):
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await plans.close()
+    await store.close()
+    assert [entry["words"] for entry in read_journal(journal)] == ["batches take 1.5 times as long for slow on gpu"]
+    true = ControlledFleet.of(fleet.slower({("gpu", "slow"): 1.5})).problem.throughput
+    assert process._controller.problem.throughput == pytest.approx(true)
+
+
+async def test_what_came_while_redis_was_away_is_told_as_not_known(tmp_path: Path, namespace: str) -> None:
+    with RedisServer(append_only=True) as server:
+        plans, journal = RedisPlans(server.url, namespace), tmp_path / "journal.jsonl"
+        process = FleetProcess(small(), solve_fleet, ControlSettings(), plans, "one", Journal(journal, None), server.url, namespace)
+        running = asyncio.create_task(process.run())
+        await asyncio.sleep(0.5)
+        server.kill()
+        await asyncio.sleep(0.5)
+        server.start()
+        async with asyncio.timeout(20):
+            while not any("is not known, as Redis did not answer" in entry["words"] for entry in read_journal(journal)):
+                await asyncio.sleep(0.02)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await plans.close()
 
 
 @pytest.fixture

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import pairwise
+from math import nan
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sluice.batching.documents import Plan, Slo
+from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.worker_registry import Registered, Registration, Variant
 from sluice.controller.live_fleet import LOAD_WITHIN, REST, LiveFleet, Load, Orders
 from sluice.optimizer.control import ControlledFleet, ControlSettings, FleetController
@@ -41,6 +44,7 @@ class Live:
         self.plans: dict[str, Plan] = {}
         self.loads: list[Load] = []
         self.said: list[str] = []
+        self.since_last: Mapping[str, Any] | None = None
         self.now = 0.0
 
     def joins(self, name: str, ready: str = "", device: str = "gpu") -> None:
@@ -63,6 +67,7 @@ class Live:
         self.plans |= {plan.model: plan for plan in orders.plans}
         self.loads += orders.loads
         self.said += orders.said
+        self.since_last = orders.since_last or self.since_last
         return orders
 
     def look(self, seconds: float = 0.25) -> Orders:
@@ -229,11 +234,36 @@ def test_a_family_that_nobody_serves_keeps_its_last_plan_and_that_is_said() -> N
 def test_what_batches_take_beyond_their_profiles_is_in_the_tables_of_a_new_plan() -> None:
     fleet = settled()
     (before,) = fleet.plans["family"].routes
-    orders = fleet.do(fleet.live.beyond(fleet.now, {"family": 0.1}))
-    assert orders.plan_wanted and "batches take longer than their profiles say: 100 ms of family" in orders.said
+    orders = fleet.do(fleet.live.beyond(fleet.now, fleet.fleet.behind(0.1), "batches take longer"))
+    assert orders.plan_wanted and "batches take longer" in orders.said
     (after,) = fleet.plans["family"].routes
     assert after.policy.policy().drop_after == pytest.approx(before.policy.policy().drop_after - 0.1)
-    assert fleet.do(fleet.live.beyond(fleet.now, {"family": 0.0})).said == ["batches take what their profiles say"]
+
+
+def test_another_placement_tells_what_came_of_the_one_before() -> None:
+    fleet = settled(demand=30.0)
+    fleet.second(30.0)
+    route = fleet.plans["family"].routes[0].name
+    latencies = [0.1] * 9 + [0.6]
+    told = [batch_of(route, (latency,) * 2) for latency in latencies]
+    fleet.live.measured("family", [*told, batch_of("quick.gpu", (), failed=2)])
+    for _ in range(40):
+        fleet.second(400.0)
+        if fleet.since_last is not None:
+            break
+    since = fleet.since_last
+    assert since is not None
+    family = since["families"]["family"]
+    assert family["requests"] == pytest.approx(family["arrival_rate"] * since["seconds"], abs=1)
+    assert family["late"] == pytest.approx(4 / 22)  # of 22, one batch of two, and the two that failed
+    assert family["accuracy"] == (90.0 if route == "slow.gpu" else 70.0)
+    assert family["expected"]["late"] == pytest.approx(0.05)
+    assert family["expected"]["room_for"] >= family["expected"]["arrival_rate"] > 0
+    assert 70.0 <= family["expected"]["accuracy"] <= 90.0
+
+
+def batch_of(route: str, latencies: tuple[float, ...], failed: int = 0) -> MeasuredBatch:
+    return MeasuredBatch(0.0, route, 0, "http://a:1", "", len(latencies) + failed, 0.01, nan, nan, False, failed, latencies)
 
 
 def test_seconds_that_change_nothing_write_no_plan() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput
-from sluice.optimizer.control.control import Fault, run_control
+from sluice.optimizer.control.control import Fault, Truth, run_control
 from sluice.optimizer.control.controlled_fleet import ControlledFleet
 from sluice.optimizer.control.controller import ControlSettings, FleetController
 from sluice.optimizer.control.demand import DemandForecast, ForecastSettings, count_arrivals
@@ -18,7 +19,9 @@ from sluice.optimizer.control.rollout import IDLE, Rollout
 from sluice.optimizer.fleet.fleet_file import read_fleet
 from sluice.optimizer.fleet.milp import solve_fleet
 from sluice.optimizer.fleet.problem import FleetProblem, solution_of
+from sluice.optimizer.fleet.specification import DeviceType, Family, Fleet, Variant
 from sluice.optimizer.fleet.tables import queue_table
+from sluice.optimizer.fleet.throughput import Profile
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.fleet_queues import simulate_fleet
 
@@ -700,3 +703,25 @@ def test_a_pair_that_serves_without_a_table_is_refused_by_its_place():
 def test_settings_that_mean_nothing_are_refused(change, message):
     with pytest.raises(InvalidInput, match=message):
         ControlSettings(**change)
+
+
+def test_a_worker_that_is_slower_than_its_profile_is_planned_with_what_it_takes_within_a_minute():
+    """Live the same class measures it (tests/controller/test_fleet_process.py)."""
+    variants = (Variant("one", 80.0),)
+    known = Fleet(
+        (DeviceType("gpu", 6),), (Family("a", Slo(0.5), variants),), {("gpu", "one"): Profile.of_line(0.02, 0.01, 8)}, {"a": 60.0}
+    )
+    takes = known.slower({("gpu", "one"): 1.5})
+    true, profiled = (ControlledFleet.of(fleet).problem.throughput[0, 0] for fleet in (takes, known))
+    arrivals = [poisson(np.tile([30.0, 90.0], 45), 3)]
+    operations = [
+        run_control(ControlledFleet.of(known), arrivals, solve_fleet, ControlSettings(headrooms=(1.2,)), truth=truth)
+        for truth in (Truth(known, takes), Truth(known, known))
+    ]
+    slower, same = ([d.solution.problem.throughput[0, 0] for d in operation.decisions] for operation in operations)
+    first = next(d for d in operations[0].decisions if d.solution.problem.throughput[0, 0] == pytest.approx(true, rel=0.01))
+    assert first.in_force < 60 and slower[-1] == pytest.approx(true, rel=0.01)
+    assert same == pytest.approx([profiled] * len(same))
+    result = simulate_fleet(operations[0].schedule, arrivals, np.array([0.5]), np.random.default_rng(0))
+    late = result.arrival_times[0][~(result.latency[0] <= 0.5)]
+    assert (late < first.in_force + 5).all()
