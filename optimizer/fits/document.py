@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from sluice.batching.documents import ArrivalDocument
 from sluice.optimizer.fits.arrival_fit import ArrivalFit, Candidate
+from sluice.optimizer.traces.record import recorded_us
 from sluice.optimizer.traces.stationarity import Stationarity
 
 
@@ -15,9 +18,11 @@ def arrival_document(fit: ArrivalFit, stationarity: Stationarity | None = None) 
     ``fitted_from`` tells of the trace and how many gaps were used; with ``stationarity``, the judgement of the trace, also how the
     trace was read, its autocorrelation by lag and dispersion by window, and the judgement. ``goodness`` holds ``wait_error`` and
     ``wait_p95_error`` (area and p95 of ``gate``, on a grid other than that of the choice), ``chosen``, ``why``, and a line for each
-    candidate under ``tried``. ``without`` has the processes without each block of the trace (``blocks``).
+    candidate under ``tried``. ``without`` has the processes without each block of the trace (``blocks``), ``recorded_us`` its
+    arrivals (``traces.record``).
     """
-    return fit.arrivals.document(_fitted_from(fit, stationarity), _goodness(fit), fit.without)
+    document = fit.arrivals.document(_fitted_from(fit, stationarity), _goodness(fit), fit.without)
+    return replace(document, recorded_us=recorded_us(fit.trace))
 
 
 def _fitted_from(fit: ArrivalFit, stationarity: Stationarity | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ workers, and the best of both, each a ``Candidate``, beside what they are to be 
     shared_queues   which applications share a queue               sharing            what it costs, and what each may expect
     shared_workers  which workers they share                       demand             what workers meet in a run
     queues_kept_warm   what is kept warm for them                  waits              how long requests of several wait
+    recorded        what is billed on arrivals that were recorded
 """
 
 from __future__ import annotations

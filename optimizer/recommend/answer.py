@@ -87,8 +87,8 @@ class Answer:
 
     @property
     def arrival_rate(self) -> float:
-        """Requests/s."""
-        return self.question.arrivals.arrival_rate
+        """Requests/s, of those recorded where there are any."""
+        return self.question.arrival_rate
 
     @property
     def by_function(self) -> FunctionSetting | EveryLoad:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, Self
 
 from msgspec import UNSET, UnsetType
 
@@ -58,6 +58,11 @@ class Candidate(Protocol):
     def cost(self) -> BatchCost: ...
 
     @property
+    def fitted(self) -> BatchCost | None:
+        """What it costs by the process, where ``cost`` is that on arrivals that were recorded; else ``None``."""
+        ...
+
+    @property
     def mean_batch_size(self) -> float: ...
 
     @property
@@ -98,9 +103,18 @@ class Candidate(Protocol):
         """Whether every SLO is kept, surely where it was simulated."""
         ...
 
+    def billed(self, cost: BatchCost) -> Self:
+        """The same with its cost on arrivals that were recorded."""
+        ...
+
     def deployment(self, function: Function) -> Deployment:
         """What is to be simulated; ``function`` says how a platform runs and bills the function, where that is what serves."""
         ...
+
+
+def predicted_cost(candidate: Candidate) -> BatchCost:
+    """What it costs by the process, also where arrivals were recorded."""
+    return candidate.cost if candidate.fitted is None else candidate.fitted
 
 
 def prediction_of(candidate: Candidate, percentiles: Sequence[float] = PERCENTILES) -> Prediction:

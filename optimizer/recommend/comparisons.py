@@ -22,7 +22,7 @@ from sluice.optimizer.recommend.every_load import EveryLoad
 from sluice.optimizer.recommend.function_choice import first_percentile
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.last_moment import LastMoment, cheapest_last_moments
-from sluice.optimizer.recommend.question import N_TIMEOUTS
+from sluice.optimizer.recommend.question import N_TIMEOUTS, Question
 from sluice.optimizer.recommend.search import SAME, Choice
 
 N_FRONTIER = 12
@@ -169,7 +169,7 @@ def break_even(settings: FunctionSettings, best: FunctionSetting, none: Function
             cold = starts.share(settings.index(best), sizes, np.array(best.policy.hold[1:-1]), process.sped_up(rate / here))
         return settings.bill(sizes, settings.service_of(best), cold)
 
-    return _earned_from(bill, here, none)
+    return _earned_from(bill, settings.question, best, none)
 
 
 def break_even_of(plan: EveryLoad, none: FunctionSetting) -> float | None:
@@ -177,13 +177,19 @@ def break_even_of(plan: EveryLoad, none: FunctionSetting) -> float | None:
     if plan.batch_size == 1:
         return None
     here = plan.sizes.question.arrivals.arrival_rate
-    return _earned_from(lambda rate: plan.cost_at(rate / here), here, none)
+    return _earned_from(lambda rate: plan.cost_at(rate / here), plan.sizes.question, plan, none)
 
 
-def _earned_from(bill: Callable[[float], BatchCost], here: float, none: FunctionSetting) -> float | None:
+def _earned_from(
+    bill: Callable[[float], BatchCost], question: Question, batched: FunctionSetting | EveryLoad, none: FunctionSetting
+) -> float | None:
+    """By a bill that is predicted at every rate, in proportion to what ``batched`` costs here, also on arrivals recorded."""
+    here = question.arrival_rate
+    beyond = 1.0 if batched.fitted is None else batched.cost.per_request / bill(here).per_request
+
     def saving(rate: float) -> float:
-        batched = bill(rate)
-        return none.cost.by_request - batched.by_request
+        predicted = bill(rate)
+        return none.cost.by_request - (beyond * predicted.per_request + predicted.moving)
 
-    fixed = bill(here).fixed_per_month - none.cost.fixed_per_month
+    fixed = batched.cost.fixed_per_month - none.cost.fixed_per_month
     return solve_break_even(saving, fixed, start=here, lowest=min(LOWEST, here), highest=max(HIGHEST, here))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -113,11 +114,14 @@ class EveryLoad:
         Which of the question's functions serves a batch of 1, 2, ...
     seed : int
         Of what is simulated: ``N_SIMULATED`` requests at each load, the same arrivals and the same luck.
+    recorded : BatchCost or None
+        What it costs on arrivals that were recorded, where there are any.
     """
 
     sizes: FunctionsBySize
     assignment: Assignment
     seed: int = 0
+    recorded: BatchCost | None = None
 
     @property
     def name(self) -> str:
@@ -165,8 +169,13 @@ class EveryLoad:
 
     @property
     def cost(self) -> BatchCost:
-        """At the rate of the arrivals."""
-        return self._here.cost
+        """On the arrivals recorded, or else at the rate of the process."""
+        return self._here.cost if self.recorded is None else self.recorded
+
+    @property
+    def fitted(self) -> BatchCost | None:
+        """At the rate of the process, where ``cost`` is that on arrivals that were recorded."""
+        return None if self.recorded is None else self._here.cost
 
     @property
     def mean_batch_size(self) -> float:
@@ -271,6 +280,10 @@ class EveryLoad:
         late = [surely_keeps(run.estimate_violations(slo.latency, CONFIDENCE), slo) for slo in slos]
         rows = [any(k.latency <= slo.latency and k.percentile >= slo.percentile for k in promised) for slo in slos]
         return all(rows) and False not in late
+
+    def billed(self, cost: BatchCost) -> Self:
+        """The same with its cost on arrivals that were recorded."""
+        return replace(self, recorded=cost)
 
     def deployment(self, function: Function) -> Deployment:
         """The functions beside one another, each with its table."""

@@ -21,10 +21,12 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.recommend.confidence import ROUNDS, Confidence, Doubt
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.last_moment import cheapest_last_moments
+from sluice.optimizer.recommend.recorded import on_record
 from sluice.optimizer.recommend.search import SAME, Choice
 
 N_RUNNERS_UP = 5
 LATENCY_TOLERANCE = 1e-6  # of the latency asked for
+NEAR = 0.05  # of the predicted cost, within which settings are told apart by what they cost on the arrivals recorded
 DISTINCT = 0.01  # of the cost; a runner-up that costs less than this more says nothing new
 
 Report = Callable[[float], None]
@@ -58,6 +60,31 @@ def choose_setting(settings: FunctionSettings, on_progress: Report) -> FunctionC
         return FunctionChoice((table,), None, n_tables)
     ranked = choice.settings if table is None else _with(table, choice.settings, settings)
     return FunctionChoice(ranked, choice.gap, choice.n_settings + n_tables)
+
+
+def ranked_on_record(settings: FunctionSettings, choice: FunctionChoice) -> FunctionChoice:
+    """The choice with costs on the arrivals recorded, where there are any; of those ``NEAR`` the best the cheapest there is first.
+
+    Only who keeps the SLOs as surely as the best must, within the budget, takes its place; a table may cost the premium more.
+    """
+    question = settings.question
+    if question.recorded is None:
+        return choice
+    best, *others = billed = [on_record(question, setting) for setting in choice.settings]
+    if question.goal.objective == "cost":
+        confidence = Confidence(settings, question.promised)
+        limit = (1 + NEAR) * choice.settings[0].cost.per_request
+
+        def preferred(setting: FunctionSetting) -> float:
+            return setting.cost.per_request / (1 + (0.0 if setting.rests_on_fit else question.premium))
+
+        for setting in sorted(billed, key=preferred):
+            near = setting.fitted is not None and setting.fitted.per_request <= min(limit, question.goal.budget)
+            if setting is best or (near and confidence.keeps(setting, confidence.share_in_doubt(setting))):
+                best, others = setting, [other for other in billed if other is not setting]
+                break
+    gap = choice.gap if best is billed[0] else None
+    return FunctionChoice((best, *sorted(others, key=lambda setting: setting.cost.per_request)), gap, choice.n_settings)
 
 
 def cheapest_setting(settings: FunctionSettings, known: FunctionSetting | None = None) -> FunctionSetting | None:

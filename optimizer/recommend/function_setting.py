@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -33,6 +34,7 @@ class FunctionSetting:
 
     ``table`` waits to the last moment (``last_moment``), its longest hold being ``timeout``; without it, it is size-or-timeout.
     ``starts`` tells the share of the batches that start cold, and ``with_starts`` whether latency and cost are with them.
+    ``fitted`` is the predicted cost where ``cost`` is that on arrivals that were recorded.
     """
 
     function: str
@@ -44,6 +46,7 @@ class FunctionSetting:
     starts: Callable[[], float]
     with_starts: bool = False
     table: Policy | None = None
+    fitted: BatchCost | None = None
 
     @property
     def name(self) -> str:
@@ -124,6 +127,10 @@ class FunctionSetting:
     def keeps(self, slos: Sequence[Slo]) -> bool:
         """Whether it keeps every SLO, surely where its latency has an interval."""
         return all(self.latency.surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING for slo in slos)
+
+    def billed(self, cost: BatchCost) -> Self:
+        """The same with its cost on arrivals that were recorded."""
+        return replace(self, cost=cost, fitted=self.cost)
 
     def deployment(self, function: Function) -> Deployment:
         """The function with this memory behind this table."""

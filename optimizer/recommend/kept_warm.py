@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Self
 
 import numpy as np
 
@@ -111,6 +112,8 @@ class KeptWarm:
         How they are kept, as a plan has it.
     on_demand, cold_starts : float
         Share of the batches that find all of them busy, and of those that start cold.
+    fitted : BatchCost or None
+        The predicted cost, where ``cost`` is that on arrivals that were recorded.
     """
 
     setting: FunctionSetting
@@ -120,6 +123,7 @@ class KeptWarm:
     cold_starts: float
     latency: LatencyPrediction
     cost: BatchCost
+    fitted: BatchCost | None = None
 
     @property
     def name(self) -> str:
@@ -195,6 +199,10 @@ class KeptWarm:
     def keeps(self, slos: Sequence[Slo]) -> bool:
         """Whether it keeps every SLO, surely where its latency has an interval."""
         return all(self.latency.surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING for slo in slos)
+
+    def billed(self, cost: BatchCost) -> Self:
+        """The same with its cost on arrivals that were recorded."""
+        return replace(self, cost=cost, fitted=self.cost)
 
     def deployment(self, function: Function) -> Deployment:
         """The function that is pinged; or what is provisioned as servers, and the same table on demand beside them."""

@@ -27,6 +27,7 @@ from sluice.optimizer.service.by_size import SizedServices, service_times_under
 from sluice.optimizer.service.doubt import seconds_in_doubt
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.chunks import TraceArrivals
 from sluice.optimizer.simulation.deployment import LAMBDA, Environments
 from sluice.optimizer.simulation.function import Function
 
@@ -161,6 +162,8 @@ class Question:
         The profile's service times by size; by default they are read from it, and questions made of this one share them.
     without : sequence of ArrivalProcess
         The arrivals as they are fitted without each block of their trace, where that is known: the fit's uncertainty.
+    recorded : TraceArrivals or None
+        Arrivals as they came, where they are known: costs are then those on them, and else those of ``arrivals`` in the long run.
 
     Raises
     ------
@@ -178,6 +181,7 @@ class Question:
     environments: Environments = LAMBDA
     mix: SizeMix | None = None
     without: tuple[ArrivalProcess, ...] = ()
+    recorded: TraceArrivals | None = None
     measured: SizedServices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -195,11 +199,18 @@ class Question:
         require(fits, "payload_bytes", billing.payload_bytes, f"1 to {limit}, what one invocation takes")
         fits = (billing.answer_bytes or 0) <= limit
         require(fits, "answer_bytes", billing.answer_bytes, f"0 to {limit}, what one invocation answers")
+        if self.recorded is not None:
+            require(self.mix is None, "recorded", self.recorded.n_requests, "none beside sizes of requests")
         if self.goal.loads is not None:
             require(self.mix is None, "loads", self.goal.loads, "none beside sizes of requests")
             alone = "none where tables that wait to the last moment are not considered"
             require(self.considers_tables, "loads", self.goal.loads, alone)
         _ = self.services  # refuses what the profile does not have
+
+    @property
+    def arrival_rate(self) -> float:
+        """Requests/s, of those recorded where there are any."""
+        return self.arrivals.arrival_rate if self.recorded is None else self.recorded.arrival_rate
 
     @property
     def memory_sizes(self) -> tuple[int, ...]:

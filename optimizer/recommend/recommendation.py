@@ -8,14 +8,16 @@ from math import inf
 
 from sluice.batching.errors import Infeasible
 from sluice.optimizer.recommend.answer import Answer
+from sluice.optimizer.recommend.candidate import predicted_cost
 from sluice.optimizer.recommend.comparisons import break_even, break_even_of, frontier, sensitivity
 from sluice.optimizer.recommend.confidence import Confidence
 from sluice.optimizer.recommend.every_load import choose_every_load
-from sluice.optimizer.recommend.function_choice import FunctionChoice, choose_setting, first_percentile
+from sluice.optimizer.recommend.function_choice import FunctionChoice, choose_setting, first_percentile, ranked_on_record
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.kept_warm import cheapest_kept_warm
 from sluice.optimizer.recommend.overflow_choice import choose_overflow
 from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.recorded import on_record
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 
@@ -37,7 +39,7 @@ def recommend(question: Question, on_progress: Callable[[float], None] = lambda 
     settings = FunctionSettings(question)
     workers, refused = _offered(question)
     try:
-        choice = choose_setting(settings, lambda done: on_progress(0.5 * done))
+        choice = ranked_on_record(settings, choose_setting(settings, lambda done: on_progress(0.5 * done)))
     except Infeasible:
         answer = _kept_warm(settings, replace(_quickest(settings), workers=workers, refused_workers=refused))
         answer = _with_overflow(answer)
@@ -67,7 +69,8 @@ def _kept_warm(settings: FunctionSettings, answer: Answer) -> Answer:
         return answer
     if not answer.feasible:
         warm += [setting for setting in of_warm.unbatched() if setting.keeps(question.promised)]
-    found = [kept for setting in warm if (kept := cheapest_kept_warm(settings, setting)) is not None]
+    kept = [cheapest_kept_warm(settings, setting) for setting in warm]
+    found = [on_record(question, candidate) for candidate in kept if candidate is not None]
     within = [kept for kept in found if kept.cost.per_request <= question.goal.budget]
     return replace(answer, kept_warm=min(within, key=lambda kept: kept.cost.in_all(answer.arrival_rate), default=None))
 
@@ -78,6 +81,7 @@ def _for_every_load(settings: FunctionSettings, answer: Answer) -> Answer:
     if loads is None:
         return answer
     plan = choose_every_load(settings, loads)
+    plan = None if plan is None else on_record(settings.question, plan)
     answer = replace(answer, every_load=plan)
     if plan is None or answer.by_function is not plan:
         return answer
@@ -97,12 +101,12 @@ def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, s
         except Infeasible as error:
             refused[offer.name] = str(error)
             continue
+        setting = on_record(question, setting)
         if setting.cost.per_request <= question.goal.budget:
             found.append(setting)
         else:
             refused[offer.name] = f"the cheapest that keep the SLOs cost {setting.cost.per_request:.4g} USD per request"
-    rate = question.arrivals.arrival_rate
-    return tuple(sorted(found, key=lambda setting: setting.cost.in_all(rate))), refused
+    return tuple(sorted(found, key=lambda setting: setting.cost.in_all(question.arrival_rate))), refused
 
 
 def _with_overflow(answer: Answer) -> Answer:
@@ -110,16 +114,17 @@ def _with_overflow(answer: Answer) -> Answer:
 
     Or no more than the premium beyond, where that rests on a fit.
     """
-    question, rate = answer.question, answer.arrival_rate
+    question, rate = answer.question, answer.question.arrivals.arrival_rate
     if not question.offers or not question.considers_tables:
         return answer
     bounded = question.goal.objective == "cost" and answer.kinds
     premium = question.premium if answer.winner.rests_on_fit else 0.0
-    limit = (1 + premium) * answer.winner.cost.in_all(rate) if bounded else inf
+    limit = (1 + premium) * predicted_cost(answer.winner).in_all(rate) if bounded else inf
     try:
         setting = choose_overflow(question, {w.name: w.workers for w in answer.workers}, cheaper_than=limit)
     except Infeasible as error:
         return replace(answer, refused_overflow=str(error))
+    setting = on_record(question, setting)
     if setting.cost.per_request > question.goal.budget:
         return replace(answer, refused_overflow=f"the cheapest cost {setting.cost.per_request:.4g} USD per request")
     return replace(answer, overflow=setting)
@@ -128,7 +133,7 @@ def _with_overflow(answer: Answer) -> Answer:
 def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: Callable[[float], None]) -> Answer:
     """The choice beside what it is to be compared with."""
     question, (best, *runners_up) = settings.question, choice.settings
-    unbatched = settings.unbatched()
+    unbatched = [on_record(question, setting) for setting in settings.unbatched()]
     kept = [setting for setting in unbatched if setting.keeps(question.promised)]
     none = min(kept, key=lambda s: s.cost.per_request) if kept else _quickest_of(settings, unbatched)
     longest = question.longest_timeout * (1 - 1e-9)
@@ -150,7 +155,7 @@ def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: C
 
 def _quickest(settings: FunctionSettings) -> Answer:
     """The answer where no setting of the function keeps the SLOs: no batching at the memory size that is quickest."""
-    best = _quickest_of(settings, settings.unbatched())
+    best = on_record(settings.question, _quickest_of(settings, settings.unbatched()))
     return Answer(
         question=settings.question,
         best=best,

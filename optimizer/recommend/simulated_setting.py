@@ -7,8 +7,8 @@ a run long enough to show the equilibrium (``horizon``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from sluice.batching.documents import Slo, percentile_name
 from sluice.batching.errors import require
@@ -53,6 +53,8 @@ class SimulatedSetting:
     slacks, by_class : tuple of float, and of ClassSeen
         Of several applications the seconds that requests of each may wait longer than the tables say, and what these met; empty
         where requests are alike.
+    fitted : BatchCost or None
+        The cost in arrivals of the process, where ``cost`` is that on arrivals that were recorded.
     n_requests, confidence, seed
         What the estimates rest on: requests simulated; confidence of the two-sided intervals.
     """
@@ -73,6 +75,7 @@ class SimulatedSetting:
     in_doubt: tuple[float, ...] = ()
     slacks: tuple[float, ...] = ()
     by_class: tuple[ClassSeen, ...] = ()
+    fitted: BatchCost | None = None
 
     @property
     def function(self) -> str:
@@ -115,6 +118,10 @@ class SimulatedSetting:
             return f"Serve with {workers}; a free one takes all that wait, up to {self.max_batch_size}"
         waited = held.replace(" or ", " requests, or fewer when the oldest has waited ")
         return f"Serve with {workers}; a free one takes {waited}"
+
+    def billed(self, cost: BatchCost) -> Self:
+        """The same with its cost on arrivals that were recorded."""
+        return replace(self, cost=cost, fitted=self.cost)
 
     def percentile(self, percentile: float) -> Estimate:
         """One of those that were estimated, s."""

@@ -12,12 +12,13 @@ import numpy as np
 
 from sluice.batching.documents import Plan, PolicyDocument, Slo, percentile_name
 from sluice.optimizer.billing.cost import BatchCost
-from sluice.optimizer.billing.prices import Prices
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.function import LatencyPrediction
 from sluice.optimizer.recommend import Answer, EveryLoad, FunctionSetting, KeptWarm, OverflowSetting, WorkerSetting
-from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
+from sluice.optimizer.recommend.candidate import Candidate, prediction_of, shown_percentiles
 from sluice.optimizer.report import wording
 from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.simulation.chunks import TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.latency_statistics import ClassStatistics
 from sluice.optimizer.simulation.several_queues import SeveralQueues
@@ -37,13 +38,14 @@ def answer_document(answer: Answer, plan: Plan) -> Document:
         "plan": plan,
         "slos": list(answer.slos),
         "arrival_rate": answer.arrival_rate,
+        "recorded": recorded_document(answer.question.recorded),
         "best": _setting(answer.best, answer),
         "no_batching": _setting(answer.no_batching, answer) | {"keeps_slos": answer.no_batching_keeps_slo},
         "winner": answer.winner.name,
         "feasible": answer.feasible,
-        "workers": [_workers(setting) for setting in answer.workers],
+        "workers": [_workers(setting, answer) for setting in answer.workers],
         "refused_workers": dict(answer.refused_workers),
-        "overflow": None if answer.overflow is None else _overflow(answer.overflow),
+        "overflow": None if answer.overflow is None else _overflow(answer.overflow, answer),
         "refused_overflow": answer.refused_overflow or None,
         "kept_warm": None if answer.kept_warm is None else _kept_warm(answer.kept_warm, answer),
         "every_load": None if answer.every_load is None else _every_load(answer.every_load, answer),
@@ -61,6 +63,16 @@ def answer_document(answer: Answer, plan: Plan) -> Document:
     }
 
 
+def recorded_document(arrivals: TraceArrivals | None) -> Document | None:
+    """The arrivals that costs are those of; ``None`` where they are those of the process."""
+    return None if arrivals is None else {"n_requests": arrivals.n_requests, "seconds": arrivals.span}
+
+
+def _fitted(candidate: Candidate, answer: Answer) -> Document:
+    """Beside a cost on arrivals that were recorded what the process has."""
+    return {} if candidate.fitted is None else {"fitted_cost": cost_document(candidate.fitted, answer.arrival_rate)}
+
+
 def _setting(setting: FunctionSetting, answer: Answer) -> Document:
     return {
         "memory_mb": setting.memory_mb,
@@ -71,6 +83,7 @@ def _setting(setting: FunctionSetting, answer: Answer) -> Document:
         "mean_batch_size": setting.mean_batch_size,
         "cold_starts": setting.cold_starts,
         "cost": cost_document(setting.cost, answer.arrival_rate),
+        **_fitted(setting, answer),
     }
 
 
@@ -82,16 +95,17 @@ def _kept_warm(warm: KeptWarm, answer: Answer) -> Document:
         "latency": prediction_of(warm, shown_percentiles(answer.slos)).latency,
         "cold_starts": warm.cold_starts,
         "cost": cost_document(warm.cost, answer.arrival_rate),
+        **_fitted(warm, answer),
         "competes": answer.cold_starts_harm,
     }
 
 
-def _workers(setting: WorkerSetting) -> Document:
-    return _simulated(setting) | {"load": setting.load}
+def _workers(setting: WorkerSetting, answer: Answer) -> Document:
+    return _simulated(setting, answer) | {"load": setting.load}
 
 
-def _overflow(setting: OverflowSetting) -> Document:
-    return _simulated(setting) | {
+def _overflow(setting: OverflowSetting, answer: Answer) -> Document:
+    return _simulated(setting, answer) | {
         "memory_mb": setting.memory_mb,
         "beside": PolicyDocument.of(setting.overflow.policy),
         "by_function": estimate_document(setting.by_function),
@@ -115,6 +129,7 @@ def _every_load(plan: EveryLoad, answer: Answer) -> Document:
         "batch_size": plan.batch_size,
         "mean_batch_size": plan.mean_batch_size,
         "cost": cost_document(plan.cost, answer.arrival_rate),
+        **_fitted(plan, answer),
         "loads": [
             {
                 "factor": at.factor,
@@ -134,7 +149,7 @@ def _every_load(plan: EveryLoad, answer: Answer) -> Document:
     }
 
 
-def _simulated(setting: WorkerSetting | OverflowSetting) -> Document:
+def _simulated(setting: WorkerSetting | OverflowSetting, answer: Answer) -> Document:
     return {
         "name": setting.name,
         "workers": setting.workers,
@@ -145,8 +160,9 @@ def _simulated(setting: WorkerSetting | OverflowSetting) -> Document:
         "keeps_slos": setting.keeps_slos,
         "utilisation": setting.utilisation,
         "mean_batch_size": setting.mean_batch_size,
-        "cost": cost_document(setting.cost, setting.arrival_rate),
-        "usd_per_month": setting.usd_per_month,
+        "cost": cost_document(setting.cost, answer.arrival_rate),
+        **_fitted(setting, answer),
+        "usd_per_month": setting.cost.per_request * answer.arrival_rate * SECONDS_PER_MONTH,
         "requests_simulated": setting.n_requests,
         "confidence": setting.confidence,
     }

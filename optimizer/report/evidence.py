@@ -11,11 +11,11 @@ from sluice.batching.documents import quantile_of
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.recommend import Answer, FunctionSetting
+from sluice.optimizer.recommend.recorded import function_of
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.chunks import TraceArrivals
 from sluice.optimizer.simulation.event_loop import simulate
-from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.statistics import RunStatistics
 from sluice.optimizer.simulation.streaming import simulate_deployments
 
@@ -64,9 +64,7 @@ class Seen:
 
 def on_trace(answer: Answer, arrival_times: Array) -> RunStatistics:
     """What the recommended workers, with or without a function beside them, do with arrivals at these times (s)."""
-    question = answer.question
-    function = Function(question.profile, question.memory_sizes[0], question.billing, question.environments)
-    deployment = answer.winner.deployment(function)
+    deployment = answer.winner.deployment(function_of(answer.question))
     return simulate_deployments({"": deployment}, TraceArrivals(arrival_times), [slo.latency for slo in answer.slos])[""]
 
 

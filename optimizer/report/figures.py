@@ -21,6 +21,7 @@ from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.function.latency import LatencyPrediction
 from sluice.optimizer.recommend import Answer, OverflowSetting, WorkerSetting
+from sluice.optimizer.recommend.candidate import predicted_cost
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.evidence import Seen
 from sluice.optimizer.report.wording import named
@@ -147,7 +148,7 @@ def frontier(answer: Answer) -> Figure:
     settings = [answer.best, answer.no_batching, *answer.runners_up]
     reached = {id(setting): setting.latency.percentile(slo.percentile) for setting in settings}
     known = [(point.latency, 1e6 * point.cost_per_request) for point in answer.frontier]
-    known += [(reached[id(setting)], 1e6 * setting.cost.by_request) for setting in settings]
+    known += [(reached[id(setting)], 1e6 * predicted_cost(setting).by_request) for setting in settings]
     latencies, costs = np.array(sorted(known)).T
     cheapest = np.minimum.accumulate(costs)
     there = [] if workers is None else [workers.percentile(slo.percentile).value]
@@ -158,7 +159,7 @@ def frontier(answer: Answer) -> Figure:
     if runners:
         axes.plot(
             [reached[id(s)] for s in runners],
-            [1e6 * s.cost.by_request for s in runners],
+            [1e6 * predicted_cost(s).by_request for s in runners],
             "o",
             color="black",
             markersize=6,
@@ -170,11 +171,11 @@ def frontier(answer: Answer) -> Figure:
         (answer.no_batching, "s", 6.0, UNBATCHED, "no batching"),
         (answer.best, "*", 11.0, CHOSEN, "recommended" if answer.winner is answer.best else "function"),
     ):
-        point = [reached[id(setting)]], [1e6 * setting.cost.by_request]
+        point = [reached[id(setting)]], [1e6 * predicted_cost(setting).by_request]
         axes.plot(*point, marker, color=colour, markersize=size, linestyle="none", label=name)
     dearest = float(costs.max())
     if workers is not None:
-        usd = 1e6 * workers.cost.by_request
+        usd = 1e6 * predicted_cost(workers).by_request
         dearest = max(dearest, usd)
         axes.plot(there, [usd], "D", color=WORKERS, markersize=6, linestyle="none", label=workers.runs_on)
     axes.axvline(slo.latency, color="black", linewidth=0.8, linestyle=":")

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from sluice.batching.documents import ArrivalDocument, percentile_name
 from sluice.optimizer.function.latency import LatencyPrediction, predict_latency
 from sluice.optimizer.recommend import Answer, EveryLoad
+from sluice.optimizer.recommend.candidate import predicted_cost
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import figures, wording
 from sluice.optimizer.report.alternatives import alternatives
@@ -155,7 +156,7 @@ class _Page:
         answer = self.answer
         seen = [] if self.on_trace is None else [wording.seen_on_trace(answer, self.on_trace)]
         first = [sentence for sentence in (wording.verdict(answer),) if sentence != self.headline()]
-        cost = (wording.saving(answer), wording.contained(answer), *wording.stacks(answer))
+        cost = (wording.saving(answer), *wording.billed_on(answer), wording.contained(answer), *wording.stacks(answer))
         beside = (*wording.kept_free(answer), *wording.every_load(answer), *wording.proof(answer))
         return [*first, wording.headline(answer), wording.kept(answer), *seen, *cost, *beside]
 
@@ -253,7 +254,7 @@ class _Page:
         )
 
     def _cost(self) -> Section:
-        rate = self.process.arrival_rate
+        rate = self.answer.arrival_rate
         costs = {of.name: of.cost for of in alternatives(self.answer, workers=3, runners_up=1)}
         terms = [cost.terms() for cost in costs.values()]
         rows = [Row(named(term), [usd_cell(by_term[term]) for by_term in terms]) for term in terms[0]]
@@ -291,7 +292,7 @@ class _Page:
             [
                 *(latency_cell(best.latency.percentile(slo.percentile)) for slo in answer.slos),
                 Cell(f"{best.mean_batch_size:.2f}", best.mean_batch_size),
-                usd_cell(best.cost.by_request),
+                usd_cell(predicted_cost(best).by_request),
                 Cell("yes" if answer.feasible else "no"),
             ],
         )

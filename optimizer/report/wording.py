@@ -15,6 +15,7 @@ from sluice.optimizer.recommend.words import milliseconds, promised
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.statistics import RunStatistics
 
+FAR = 0.01  # of the cost on record, from which on what the fitted process has is told beside it
 TERMS = {
     "compute": "compute (GB-s)",
     "requests": "request fee",
@@ -164,6 +165,24 @@ def saving(answer: Answer) -> str:
     return f"{text}, {none / bill:.2f} times less than no batching ({per_million(none)})."
 
 
+def billed_on(answer: Answer) -> list[str]:
+    """Whether costs are those on arrivals that were recorded, and what the process has where that is far from it."""
+    arrivals, fitted, cost = answer.question.recorded, answer.winner.fitted, answer.winner.cost
+    if arrivals is None or fitted is None:
+        return ["Costs are predicted from the arrival process alone; no arrivals that were recorded are known (--trace)."]
+    text = f"Costs are those of a run over the {arrivals.n_requests} arrivals recorded, cold starts in them"
+    off = fitted.per_request / cost.per_request - 1
+    if abs(off) > FAR:
+        text += f"; the fitted process has {per_million(fitted.by_request)}, {100 * abs(off):.2g} % {'more' if off > 0 else 'less'}"
+    if cost.per_request > answer.question.goal.budget:
+        text += "; that is beyond the budget, which the process is within"
+    return [f"{text}."]
+
+
+def _as_recorded(answer: Answer) -> str:
+    return "" if answer.question.recorded is None else " as recorded"
+
+
 def contained(answer: Answer) -> str:
     """What a number of USD per million requests has in it, and what it has not."""
     billing, winner = answer.question.billing, answer.winner
@@ -281,9 +300,9 @@ def pays(answer: Answer) -> bool:
 def verdict(answer: Answer) -> str:
     """Whether to deploy a buffer, what a month costs with it and without, and from which rate on it pays."""
     winner, fixed, (with_it, direct) = answer.winner, answer.winner.cost.fixed_per_month, months(answer)
-    here = f"at {answer.arrival_rate:.4g} requests/s"
+    here = f"at {answer.arrival_rate:.4g} requests/s{_as_recorded(answer)}"
     if winner is answer.by_function and answer.by_function.batch_size == 1:
-        return no_buffer(answer.no_batching.cost.in_all(answer.arrival_rate), answer.arrival_rate)
+        return no_buffer(answer.no_batching.cost.in_all(answer.arrival_rate), answer.arrival_rate, _as_recorded(answer))
     what = (
         "the function" if winner is answer.by_function else "workers and function" if winner is answer.overflow else "the workers"
     )
@@ -313,12 +332,12 @@ def decision(bill: str, with_it: float, direct: float | None, since: str = "") -
     return f"Do not deploy for this alone: {bill}, {more}{since}."
 
 
-def no_buffer(usd_per_request: float, rate: float) -> str:
+def no_buffer(usd_per_request: float, rate: float, recorded: str = "") -> str:
     """That nothing is gained, and what a month costs without."""
     usd = SECONDS_PER_MONTH * rate * usd_per_request
     return (
         f"Deploy no buffer: batching saves nothing here. Calling the function directly costs {usd:.2f} USD per month at {rate:.4g} "
-        "requests/s."
+        f"requests/s{recorded}."
     )
 
 

@@ -66,6 +66,11 @@ class TraceArrivals:
     def span(self) -> float:
         return float(self.times[-1])
 
+    @property
+    def arrival_rate(self) -> float:
+        """Requests per second, from the first to the last."""
+        return (self.n_requests - 1) / (self.span - float(self.times[0]))
+
     def chunks(self) -> Iterator[Array]:
         return _pieces(self.times)
 

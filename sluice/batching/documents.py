@@ -112,6 +112,7 @@ class ArrivalDocument(Document, frozen=True, kw_only=True):
 
     ``D0`` holds the hidden transitions (negative diagonal), ``D1`` those with an arrival; the rows of ``D0 + D1`` sum to zero.
     ``without`` has what the process would be without each block in turn of what it was fitted from: how surely it is known.
+    ``recorded_us`` are the times between the arrivals that it was fitted from, in whole microseconds.
     """
 
     model: str
@@ -121,6 +122,7 @@ class ArrivalDocument(Document, frozen=True, kw_only=True):
     fitted_from: dict[str, Any] = {}
     goodness: dict[str, Any] = {}
     without: list[ArrivalMatrices] = []
+    recorded_us: list[int] = []
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,10 +130,13 @@ class ArrivalDocument(Document, frozen=True, kw_only=True):
         require(0 < self.arrival_rate < INF, "arrival_rate", self.arrival_rate, "requests per second > 0")
         _require_map(self.D0, self.D1)
         require(len(self.without) != 1, "without", len(self.without), "at least two blocks, or none")
+        least = min(self.recorded_us, default=0)
+        require(least >= 0, "recorded_us", least, "whole microseconds >= 0")
+        require(not self.recorded_us or any(self.recorded_us), "recorded_us", "all 0", "arrivals at different times")
 
     def alone(self) -> ArrivalDocument:
-        """The same but for how surely it is known, as a plan keeps it."""
-        return msgspec.structs.replace(self, without=[])
+        """The same but for how surely it is known and what was recorded, as a plan keeps it."""
+        return msgspec.structs.replace(self, without=[], recorded_us=[])
 
 
 def _require_map(D0: list[list[float]], D1: list[list[float]]) -> None:

@@ -8,32 +8,39 @@ import click
 import numpy as np
 from rich.table import Table
 
+from sluice.batching import policy as policies
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, WarmEnvironments, percentile_name, quantile_of
 from sluice.batching.errors import require
+from sluice.batching.policy import Policy
 from sluice.cli import output
 from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.cost_table import cost_table
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import check_percentile, percent
-from sluice.cli.values import PERIOD, WAIT, integer
+from sluice.cli.values import FILE, PERIOD, WAIT, integer
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing, ColdStarts
 from sluice.optimizer.billing.cold_starts import MOST_PROVISIONED
 from sluice.optimizer.function import METHODS, MOST_BATCH, predict_latency, with_cold_starts
 from sluice.optimizer.recommend import PERCENTILES, provisioned_offers
 from sluice.optimizer.recommend.kept_warm import Provisioning
+from sluice.optimizer.recommend.recorded import cost_on, recorded
 from sluice.optimizer.recommend.words import milliseconds
-from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document
+from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document, recorded_document
 from sluice.optimizer.report.wording import priced
 from sluice.optimizer.service import SizeMix, service_times_under
-from sluice.optimizer.simulation import Environments
+from sluice.optimizer.simulation import Deployment, Environments, Function, TraceArrivals
+from sluice.optimizer.simulation.deployment import LAMBDA
+from sluice.optimizer.traces.record import recorded_times
+from sluice.optimizer.traces.trace import read_trace
 
 
 @click.command("predict")
 @arrival_options
 @profile_option
 @mix_options
+@click.option("--trace", type=FILE, metavar="FILE", help="Recorded arrivals that the cost is of  [default: those of the fit]")
 @click.option("--memory", "memory_mb", type=integer, required=True, metavar="MB", help="Memory size.")
 @click.option("-b", "--batch-size", type=integer, required=True, help="Largest batch; 1 is no batching.")
 @click.option("-t", "--timeout", type=WAIT, required=True, help="Longest wait for a batch to fill.")
@@ -69,6 +76,7 @@ def command(
     profile: ServiceProfile,
     mix: SizeMix | None,
     size_column: str | None,
+    trace: str | None,
     memory_mb: int,
     batch_size: int,
     timeout: float,
@@ -86,7 +94,8 @@ def command(
     service = service_times_under(profile, memory_mb, batch_size, mix)
     prediction = predict_latency(process, service, batch_size, timeout, method)
     init = profile.init.get(memory_mb)
-    seconds, cold, pmf = init.mean if init else 0.0, billing.cold_start_probability, prediction.batch_size_pmf
+    told, pmf = billing.cold_start_probability, prediction.batch_size_pmf
+    seconds, cold = init.mean if init else 0.0, told
     starts, holds = ColdStarts(process, keep_alive), np.full(batch_size - 1, timeout)
     warm = _warm(provisioned, pinged_every, keep_alive, seconds)
     if warm is None:
@@ -102,6 +111,13 @@ def command(
         _, cold = of.beyond(warm)
         bill = replace(billing, cold_start_probability=cold).cost(pmf, service, profile)
         cost = of.cost(warm, bill, billing, process.arrival_rate)
+    observed, fitted, rate = _recorded(arrivals, trace, mix), None, process.arrival_rate
+    if observed is not None:
+        policy = policies.size_or_timeout(batch_size, timeout) if batch_size > 1 else policies.no_batching()
+        platform = None if told is not None else replace(LAMBDA, keep_alive=keep_alive)
+        function = Function(profile, memory_mb, billing, platform, batch_size)
+        mean = None if told is None else prediction.mean_batch_size
+        fitted, cost, rate = cost, cost_on(observed, _deployment(warm, function, policy), cost, mean), observed.arrival_rate
     prediction = with_cold_starts(prediction, cold, seconds)
     shown = sorted({check_percentile(p) for p in percentiles or PERCENTILES})
     latency = {percentile_name(p): prediction.percentile(p) for p in shown}
@@ -116,7 +132,9 @@ def command(
                 **prediction_document(prediction, latency),
                 **({"intervals": intervals, "confidence": prediction.confidence} if simulated else {}),
                 "cold_starts": cold,
-                "cost": cost_document(cost, process.arrival_rate),
+                "recorded": recorded_document(observed),
+                "cost": cost_document(cost, rate),
+                **({} if fitted is None else {"fitted_cost": cost_document(fitted, rate)}),
                 "prices": prices_document(billing.prices),
             }
         )
@@ -135,8 +153,29 @@ def command(
             f"Simulated, with {100 * (prediction.confidence or 0):g} % intervals: the exact law would take too long, as the phases "
             "of these arrivals jump too often within the timeout."
         )
-    output.stdout.print(cost_table({f"at {process.arrival_rate:.4g} requests/s": cost}))
+    if observed is None or fitted is None:
+        output.stdout.print(cost_table({f"at {rate:.4g} requests/s": cost}))
+    else:
+        output.stdout.print(cost_table({f"{observed.n_requests} arrivals recorded": cost, "as fitted": fitted}))
     output.stdout.print(priced(billing.prices))
+
+
+def _recorded(arrivals: ArrivalDocument, trace: str | None, mix: SizeMix | None) -> TraceArrivals | None:
+    """The arrivals that the cost is of; ``None`` where only their process is known, or requests have sizes."""
+    require(trace is None or mix is None, "trace", trace, "none beside sizes: sluice simulate runs a setting on a trace")
+    if mix is not None:
+        return None
+    return recorded(recorded_times(arrivals) if trace is None else read_trace(trace).times)
+
+
+def _deployment(warm: WarmEnvironments | None, function: Function, table: Policy) -> Deployment:
+    """The function behind its table, with what is kept warm."""
+    if warm is None:
+        return function.under(table)
+    if not warm.provisioned:
+        return function.pinged(warm.pinged_every).under(table)
+    (offer,) = provisioned_offers(function.profile, [function.memory_mb], function.billing, table.max_batch_size, None)
+    return offer.kept_warm(table, warm.provisioned, function)
 
 
 def _warm(provisioned: int | None, pinged_every: float | None, keep_alive: float, init: float) -> WarmEnvironments | None:

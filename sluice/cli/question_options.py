@@ -26,10 +26,12 @@ from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Application, Goal, Limits, Question, provisioned_offers
 from sluice.optimizer.recommend.question import CONFIDENCE, LOADS, MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
+from sluice.optimizer.recommend.recorded import recorded
 from sluice.optimizer.recommend.sharing import ONE_SIZE
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.service import SizeMix
 from sluice.optimizer.simulation.deployment import LAMBDA
+from sluice.optimizer.traces.record import recorded_times
 
 DEAR = 0.01
 """USD per request from which on USD per million were probably meant; the largest function costs as much in a minute."""
@@ -96,7 +98,8 @@ def question_options(command: Command) -> Command:
         without = ArrivalProcess.without_each_block(arrivals)
         environments = replace(LAMBDA, keep_alive=keep_alive)
         process = ArrivalProcess.of(arrivals)
-        question = Question(process, profile, slos, billing, tuple(offers), limits, goal, environments, mix, without)
+        seen = recorded(recorded_times(arrivals)) if mix is None else None
+        question = Question(process, profile, slos, billing, tuple(offers), limits, goal, environments, mix, without, seen)
         return command(question=question, applications=applications, arrivals=arrivals, **others)
 
     return with_question

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +26,7 @@ from sluice.cli.recommend_sizes import answered_by_size
 from sluice.cli.size_options import class_options
 from sluice.cli.values import FILE
 from sluice.optimizer.recommend import Answer, Application, EveryLoad, Question, recommend
+from sluice.optimizer.recommend.recorded import recorded
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import wording
@@ -48,7 +50,7 @@ MACHINES_OF_SIZES = f"Machines do not compete beside sizes: {WORKERS_BY_HAND}."
 )
 @written_option("--out", kinds=(PLAN,), help="Write the plan here.")
 @written_option("--report", kinds=(PAGE,), help="Write a page about the answer here: HTML, one file.")
-@click.option("--trace", type=FILE, metavar="FILE", help="For the report, or with sizes: a trace to run what is recommended on.")
+@click.option("--trace", type=FILE, metavar="FILE", help="Recorded arrivals that costs are those of  [default: those of the fit]")
 @click.option("--measured", type=FILE, metavar="FILE", help="For the report: latencies that `sluice replay --out` measured.")
 @output.json_option
 @click.pass_context
@@ -77,9 +79,8 @@ def command(
         require(
             path is None or not applications, name, path, f"none beside {CLASS}: sluice simulate --policy PLAN runs the plan on one"
         )
-    for name, path in (("trace", trace), ("measured", measured)):
-        if path is not None and report is None and not (sized and name == "trace"):
-            raise InvalidInput(name, path, "only with --report, which shows it")
+    if measured is not None and report is None:
+        raise InvalidInput("measured", measured, "only with --report, which shows it")
     require(measured is None or not sized, "measured", measured, "none beside sizes")
     function = question.profile.function
     model = question.profile.model if model is None else model
@@ -93,6 +94,8 @@ def command(
         )
     seen = read_measured(measured) if measured is not None else None
     observed = read_trace(trace, size_column=size_column) if trace is not None else None
+    if observed is not None and not sized:
+        question = replace(question, recorded=recorded(observed.times))
     made_at = datetime.now(UTC)
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("searching", total=1.0)
@@ -130,6 +133,7 @@ def _show(answer: Answer, seen: Seen | None) -> None:
         wording.kept(answer),
         *wording.kept_free(answer),
         wording.saving(answer),
+        *wording.billed_on(answer),
         wording.contained(answer),
         *wording.stacks(answer),
         *wording.cold_starts(answer),

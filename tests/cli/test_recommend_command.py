@@ -70,7 +70,8 @@ def test_what_fit_writes_becomes_a_plan_the_buffer_can_read(
     )
     written = read(Plan, plan.read_bytes())
     assert written.model == "mlp" and written.function == f"mlp-{written.memory_mb}"
-    assert written.arrivals is not None and written.arrivals.arrival_rate == answer["arrival_rate"] == pytest.approx(100, rel=0.1)
+    assert written.arrivals is not None and written.arrivals.arrival_rate == pytest.approx(answer["arrival_rate"], rel=1e-6)
+    assert answer["arrival_rate"] == pytest.approx(100, rel=0.1)
     assert written.arrivals.without == [] and len(read(ArrivalDocument, arrivals.read_bytes()).without) == 8
     assert written.policy is not None and written.policy.policy().max_batch_size == answer["best"]["batch_size"]
     assert answer["best"]["cost"]["per_request"] < answer["no_batching"]["cost"]["per_request"]
@@ -141,7 +142,7 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
         ("--slo 1 --log-bytes -1", "--log-bytes: -1 is not allowed; allowed: bytes >= 0"),
         ("--slo 1 --buffer-per-month -1", "--buffer-per-month: -1.0 is not allowed; allowed: USD >= 0"),
         ("--slo 1 --buffer-overhead -1", "--buffer-overhead: -1.0 is not allowed; allowed: a number of seconds >= 0"),
-        ("--slo 1 --trace t.csv", "trace: 't.csv' is not allowed; allowed: only with --report"),
+        ("--slo 1 --trace t.csv", "trace: 't.csv' is not allowed; allowed: a file that exists"),
         ("--slo 1 --measured m.json", "measured: 'm.json' is not allowed; allowed: only with --report"),
         (
             "--slo 1 --report out.html --measured absent.json",
@@ -358,7 +359,9 @@ def test_a_plan_of_both_is_written_and_does_in_simulation_what_was_predicted(
     assert [beside.function for beside in written.beside] == [f"mlp-{both['memory_mb']}"]
     run = document_of("simulate", *told, "--policy", str(plan))["policies"][str(plan)]
     assert run["by_function"] == pytest.approx(both["by_function"]["value"], rel=0.1) and run["keeps_slos"]
-    assert run["cost"]["per_request"] == pytest.approx(both["cost"]["per_request"], rel=0.05)
+    assert run["cost"]["per_request"] == pytest.approx(both["fitted_cost"]["per_request"], rel=0.05)
+    on_trace = document_of("simulate", *told, "--trace", str(trace), "--policy", str(plan))["policies"][str(plan)]
+    assert on_trace["cost"]["per_request"] == pytest.approx(both["cost"]["per_request"], rel=1e-9)
     html = report.read_text()
     assert "On the trace itself: kept, " in html and "% of the requests by the function" in html
     assert f"{both['workers']} × core:0.002, {both['memory_mb']} MB" in html

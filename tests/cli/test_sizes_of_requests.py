@@ -142,6 +142,12 @@ def test_predict_and_simulate_take_a_mix(sized: str, trace: str, document_of: Do
     assert simulated["cost"]["per_request"] == pytest.approx(predicted["cost"]["per_request"], rel=0.01)
 
 
+def test_predict_bills_no_trace_where_requests_have_sizes(sized: str, trace: str, exit_of: Run) -> None:
+    told = ("--profile", sized, "--memory", "1769", "--sizes", trace, "--size-column", "tokens", "--trace", trace)
+    code, out, err = exit_of("predict", "--poisson", "50", *told, "-b", "8", "-t", "0.1")
+    assert (code, out) == (2, "") and "allowed: none beside sizes: sluice simulate runs a setting on a trace" in err
+
+
 def test_the_way_through_the_buffer_is_added_to_every_latency_and_to_no_bill(sized: str, trace: str, document_of: Document) -> None:
     ask = ("predict", "--poisson", "50", "--profile", sized, "--memory", "1769", "--sizes", trace, "--size-column", "tokens")
     near, far = (document_of(*ask, "-b", "8", "-t", "0.1", "--buffer-overhead", seconds) for seconds in ("0", "0.02"))

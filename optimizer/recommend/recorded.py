@@ -1,0 +1,74 @@
+"""What is billed on arrivals that were recorded (docs/recommendation.md).
+
+A cost that is predicted is that of the fitted process in the long run. Where the arrivals themselves are known, what a deployment
+costs on them is found by running it over them, once, as ``sluice simulate`` does: with the service times of the profile, and with
+cold starts as the platform has them, those of the first batches among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cost import BatchCost
+from sluice.optimizer.recommend.candidate import Candidate
+from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.simulation.batch_means import FEWEST_REQUESTS
+from sluice.optimizer.simulation.chunks import TraceArrivals
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.function import Function
+from sluice.optimizer.simulation.streaming import simulate_deployments
+from sluice.optimizer.traces.record import latest
+
+MOST_RUN = 1 << 20  # arrivals: a tenth of a second a candidate
+
+Setting = TypeVar("Setting", bound=Candidate)
+
+
+def recorded(times: Array | None) -> TraceArrivals | None:
+    """The latest ``MOST_RUN`` of some arrival times (s), as a question has them; ``None`` where they are too few for a run."""
+    if times is None or len(times) < FEWEST_REQUESTS:
+        return None
+    return TraceArrivals(latest(times, MOST_RUN))
+
+
+def on_record(question: Question, candidate: Setting) -> Setting:
+    """The candidate with its cost on the arrivals recorded; itself where there are none."""
+    if question.recorded is None:
+        return candidate
+    told = question.billing.cold_start_probability is not None
+    function = function_of(question)
+    deployment = candidate.deployment(replace(function, environments=None) if told else function)
+    return candidate.billed(cost_on(question.recorded, deployment, candidate.cost, candidate.mean_batch_size if told else None))
+
+
+def cost_on(
+    arrivals: TraceArrivals, deployment: Deployment, predicted: BatchCost, mean_batch_size: float | None = None
+) -> BatchCost:
+    """What serves costs as in a run over ``arrivals``; what moves, and what is fixed, as ``predicted``.
+
+    ``mean_batch_size`` is the predicted one where the share of cold starts was told: they cost by the batch what they do there.
+    """
+    run = simulate_deployments({"": deployment}, arrivals)[""]
+    seen = run.cost
+    init, restore = seen.init, seen.restore
+    if mean_batch_size is not None:
+        init, restore = (usd * mean_batch_size / run.mean_batch_size for usd in (predicted.init, predicted.restore))
+    return replace(
+        predicted,
+        compute=seen.compute,
+        requests=seen.requests,
+        init=init,
+        restore=restore,
+        machines=seen.machines,
+        pings=seen.pings,
+        logs=seen.logs,
+    )
+
+
+def function_of(question: Question) -> Function:
+    """The function of a question, as its platform runs and bills it, at whatever memory size."""
+    return Function(
+        question.profile, question.memory_sizes[0], question.billing, question.environments, question.max_batch_size, question.mix
+    )
