@@ -19,6 +19,7 @@ STUDIES = (
     "modulated_arrivals",
     "policy_zoo",
     "proteus",
+    "recorded_cost",
     "request_sizes",
     "search_scaling",
     "smdp_classes",

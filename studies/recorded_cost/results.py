@@ -1,0 +1,48 @@
+"""What was found, as data/recorded-cost.csv keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..publishing import DATA
+from ..rows import read_rows, write_rows
+
+FILE = DATA / "recorded-cost.csv"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is said and what is billed for a trace under an SLO; costs in USD per request.
+
+    ``fit_said`` is what the fitted process has of the plan that is recommended without the record, ``fit_billed`` what a run
+    over the whole trace comes to; ``said`` and ``billed`` the same of the plan that is recommended with the record. Those named
+    ``half`` are recommended from the first half of the trace, billed on the second. ``late`` are shares beyond the SLO in a run.
+    """
+
+    trace: str
+    n: int
+    rate: float
+    second_rate: float
+    latency: float
+    fit_said: float
+    fit_billed: float
+    said: float
+    billed: float
+    late: float
+    half_fit_said: float
+    half_fit_billed: float
+    half_said: float
+    half_billed: float
+    half_fit_late: float
+    half_late: float
+
+
+def read() -> list[Row]:
+    """What the last run left."""
+    return read_rows(FILE, Row) if FILE.exists() else []
+
+
+def write(rows: Iterable[Row]) -> None:
+    """Leave it in the file."""
+    write_rows(FILE, Row, rows, 8)
