@@ -14,7 +14,7 @@ import numpy as np
 from sluice.batching.documents import Plan, RequestClass, Route
 from sluice.batching.durations import LONGEST, MEANT_MS, MOST, seconds
 from sluice.batching.errors import Infeasible, InvalidInput, NotConverged, SluiceError, require
-from sluice.batching.policy import INF
+from sluice.batching.policy import INF, MAX_ROWS
 from sluice.optimizer.baselines.autoscaling import SAFETY, TargetTracking, autoscaled
 from sluice.optimizer.baselines.functions import (
     last_moment,
@@ -112,7 +112,7 @@ def _with_overflow(of: Situation, lag: float = LAG) -> Deployment:
 
 
 def _whole(name: str, value: float) -> int:
-    require(value == int(value), name, value, "an integer >= 1")
+    require(value == int(value) and value <= MAX_ROWS, name, value, f"an integer from 1 to {MAX_ROWS}")
     return int(value)
 
 
@@ -154,7 +154,9 @@ def named(text: str, of: Situation) -> Deployment:
         From a policy that finds nothing.
     """
     name, _, rest = text.partition(":")
-    require(name in NAMES, "policy", text, f"all, a file, or one of {USAGE}")
+    meant = name.lower().replace("_", "-").partition("=")[0]
+    asked = f"; did you mean {NAMES[meant].usage(meant)}?" if meant in NAMES else ""
+    require(name in NAMES, "policy", text, f"all, a file, or one of {USAGE}{asked}")
     policy = NAMES[name]
     parts = rest.split(",") if rest else []
     require(policy.needed <= len(parts) <= len(policy.parameters), "policy", text, policy.usage(name))

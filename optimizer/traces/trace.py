@@ -348,7 +348,8 @@ def _content(path: Path, source: str) -> tuple[str, Path | bytes | list[Path]]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     except FileNotFoundError:
-        raise InvalidInput("trace", source, "a file that exists") from None
+        url = "; what is elsewhere is fetched first" if "://" in source else ""
+        raise InvalidInput("trace", source, f"a file that exists{url}") from None
     except (OSError, EOFError, zlib.error) as error:
         told = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidInput(
@@ -362,7 +363,7 @@ def _content(path: Path, source: str) -> tuple[str, Path | bytes | list[Path]]:
         raise InvalidInput(
             "trace", source, "CSV, Parquet, NPY or a load balancer's log, plain or gzip; this is some other binary file"
         )
-    if data.lstrip()[:1] == b"{":
+    if data.lstrip()[:1] in (b"{", b"["):
         raise InvalidInput(
             "trace", source, "CSV, Parquet, NPY or a load balancer's log, plain or gzip; this is JSON, which is no trace"
         )

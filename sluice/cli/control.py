@@ -23,7 +23,7 @@ from sluice.cli.file_kinds import JOURNAL, written_option
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION, FILE, integer, numbers_option
+from sluice.cli.values import DURATION, FILE, LIMIT, integer, numbers_option
 from sluice.controller.deciding import DecidingProcess
 from sluice.controller.declared_plans import DeclaredPlans
 from sluice.controller.explained import explained
@@ -83,7 +83,7 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 @click.option("--period", type=DURATION, help="Between decisions when nothing happens  [default: 300; of a fleet 10]")
 @click.option("--load-time", type=DURATION, help=f"What loading a variant of a fleet takes  [default: {LOAD_TIME:g}]")
 @way_option
-@click.option("--lease", type=DURATION, default=LEASE, show_default=True, help="After which another controller leads.")
+@click.option("--lease", type=LIMIT, default=LEASE, show_default=True, help="After which another controller leads.")
 @written_option("--journal", "journal_path", kinds=(JOURNAL,), help="Write what is decided here, a line of JSON each.")
 @click.option("--explain", type=FILE, metavar="FILE", help="Read such a file back as sentences, and do nothing else.")
 @redis_option
@@ -130,6 +130,8 @@ def command(
     require_redis(redis_url, namespace)
     known = declared is None or re.match("file:.|ssm:/", declared) is not None
     require(known, "--declared", declared, "file:PATH or ssm:/path/")
+    there = declared is None or declared.startswith("ssm:") or Path(declared.partition(":")[2]).exists()
+    require(there, "--declared", declared, "file:PATH of a file or folder that exists")
     plans = RedisPlans(redis_url, namespace)
     name = controller_name()
     journal = Journal(Path(journal_path) if journal_path else None, plans)
@@ -196,7 +198,12 @@ def _offers(texts: Sequence[str], billing: Billing, max_batch_size: int, each: i
 
 def _files(paths: Sequence[str]) -> list[str]:
     """These, and of a folder every ``*.json`` in it."""
-    return [str(file) for path in paths for file in (sorted(Path(path).glob("*.json")) if Path(path).is_dir() else (Path(path),))]
+    found: list[str] = []
+    for path in paths:
+        files = sorted(Path(path).glob("*.json")) if Path(path).is_dir() else [Path(path)]
+        require(bool(files), "--profile", path, "a profile, or a folder with some (*.json)")
+        found += map(str, files)
+    return found
 
 
 async def _until_told(work: Coroutine[None, None, None]) -> None:

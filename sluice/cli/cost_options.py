@@ -12,6 +12,7 @@ from msgspec import structs
 
 from sluice.batching.errors import require
 from sluice.batching.policy import INF
+from sluice.cli.file_kinds import kind_of
 from sluice.cli.groups import Command
 from sluice.cli.output import read_file
 from sluice.cli.values import DURATION, FILE, WAIT, integer, number
@@ -112,11 +113,15 @@ def cost_options(command: Command) -> Command:
         *,
         billing: Billing,
         cold_start_probability: float | None,
+        keep_alive: float,
         snap_start: bool,
         payload_bytes: int | None,
         answer_bytes: int | None,
         **others: Any,
     ) -> Any:
+        least = "a number of seconds > 0; --cold-start-probability 1 has every invocation start cold"
+        require(keep_alive > 0, "--keep-alive", keep_alive, least)
+        require(payload_bytes is None or payload_bytes >= 1, "--payload-bytes", payload_bytes, "an integer >= 1")
         told = replace(
             billing,
             cold_start_probability=cold_start_probability,
@@ -124,11 +129,16 @@ def cost_options(command: Command) -> Command:
             answer_bytes=answer_bytes,
             snap_start=snap_start,
         )
-        return command(billing=told, **others)
+        return command(billing=told, keep_alive=keep_alive, **others)
 
     return with_cold_starts
 
 
 def price_list(path: str | None) -> Prices:
     """That of ``--prices``."""
-    return default_prices() if path is None else read_prices(read_file(path, "--prices"), path)
+    if path is None:
+        return default_prices()
+    data = read_file(path, "--prices")
+    found = kind_of(data)
+    require(found is None, "--prices", path, f"a price list, as optimizer/billing/prices.json is one; this is {found}")
+    return read_prices(data, path)

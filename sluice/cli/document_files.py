@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from sluice.batching.documents import ArrivalDocument, Document, Plan, ServiceProfile, read
 from sluice.batching.errors import InvalidInput
-from sluice.cli.file_kinds import ARRIVALS, PLAN, PROFILE, kind_of
+from sluice.cli.file_kinds import ARRIVALS, PLAN, PROFILE, is_object, kind_of
 from sluice.cli.output import read_file
 
 Read = TypeVar("Read", bound=Document)
@@ -32,5 +32,7 @@ def read_document(kind: type[Read], path: str, option: str) -> Read:
     if found is not None and found != meant:
         raise InvalidInput(option, path, f"{told}; this is {found}")
     if not data.lstrip().startswith(b"{"):
-        raise InvalidInput(option, path, f"{told}; this is no JSON document")
+        raise InvalidInput(option, path, f"{told}; this is {'a JSON list' if data.lstrip()[:1] == b'[' else 'no JSON document'}")
+    if found is None and is_object(data):
+        raise InvalidInput(option, path, f"{told}; this is another JSON document")
     return read(kind, data, path)

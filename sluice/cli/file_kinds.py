@@ -58,9 +58,20 @@ def kind_of(data: bytes) -> str | None:
     return next((kind for field, kind in _FIELDS.items() if field in fields), None)
 
 
+def is_object(data: bytes) -> bool:
+    """Whether this is a JSON object."""
+    try:
+        msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
 def require_replaceable(path: str, option: str, *kinds: str) -> None:
     """Refuse a path at which something is that is none of these kinds; nothing in it is of any, and so is what is no file."""
     file = Path(path)
+    above = next((folder for folder in file.parents if folder.exists()), file.parent)
+    require(above.is_dir() or not above.exists(), option, path, f"a file in a folder; {above} is none")
     if file.is_dir():
         raise InvalidInput(option, path, "a file; this is a folder")
     if not file.is_file():  # new, or a pipe or a device

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput, require
 
 CREDENTIALS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key"))
 """Headers that are for the buffer, and for nobody behind it."""
@@ -21,6 +22,12 @@ header_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option
 )
 
 
+def require_header(option: str, name: str, told: str) -> None:
+    """Refuse a name that no header has; ``told`` is what was written."""
+    allowed = "a name of letters, digits and ! # $ % & ' * + - . ^ _ ` | ~, and visible characters after it"
+    require(re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) is not None and told.isprintable(), option, told, allowed)
+
+
 def read_headers(told: Sequence[str]) -> dict[str, str]:
     """Headers by their names in lower case."""
     found = {}
@@ -28,5 +35,6 @@ def read_headers(told: Sequence[str]) -> dict[str, str]:
         name, colon, value = header.partition(":")
         if not colon or not name.strip():
             raise InvalidInput("--header", header, "NAME:VALUE")
+        require_header("--header", name.strip(), header)
         found[name.strip().lower()] = value.strip()
     return found

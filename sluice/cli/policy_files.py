@@ -31,11 +31,13 @@ def read_policy(path: str) -> Plan | PhaseTables:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput("policy", path, f"a JSON document, policy or plan ({error})") from None
-    if isinstance(content, dict) and "tables" in content:
+    if not isinstance(content, dict) or (kind_of(data) is None and "model" not in content):
+        raise InvalidInput("--policy", path, "a policy, a plan, or tables by phase; this is another JSON document")
+    if "tables" in content:
         return read_phase_tables(data, path)
     found = kind_of(data)
     if found not in (None, PLAN, POLICY):
         raise InvalidInput("--policy", path, f"a policy, a plan, or tables by phase; this is {found}")
-    if isinstance(content, dict) and "hold" in content:  # a policy alone
+    if "hold" in content:  # a policy alone
         data = msgspec.json.encode({"model": "policy", "function": "policy", "policy": content})
     return read(Plan, data, path)

@@ -91,6 +91,9 @@ def command(
     """Predict latency, batch sizes and cost of size-or-timeout batching in front of an elastic function."""
     require(1 <= batch_size <= MOST_BATCH, "batch_size", batch_size, f"an integer from 1 to {MOST_BATCH}")
     process, billing = ArrivalProcess.of(arrivals), billing.of_profile(profile)
+    limit, largest = billing.prices.function.payload_limit_bytes, max(1, *billing.moved)
+    fitting = f"at most {limit // largest}, as an invocation takes {limit} bytes and a request has {largest}"
+    require(batch_size * largest <= limit, "batch_size", batch_size, fitting)
     service = service_times_under(profile, memory_mb, batch_size, mix)
     prediction = predict_latency(process, service, batch_size, timeout, method)
     init = profile.init.get(memory_mb)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 import sluice.profiler.service_times as service_times
 from sluice.batching.documents import PLACEHOLDER, model_of, write
-from sluice.batching.errors import NOT_GIVEN, InvalidInput
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option
 from sluice.cli.file_kinds import PROFILE, require_replaceable, written_option
@@ -106,6 +106,7 @@ def command(
     What the sweep costs at the most is printed first. One batch runs at a time. A point is done when its mean is known to the
     precision; cold starts are kept apart.
     """
+    require(seed >= 0, "--seed", seed, "an integer >= 0")
     rng = np.random.default_rng(seed)
     if out is None and not as_json:
         out = "profile.json"
@@ -118,11 +119,23 @@ def command(
     of_worker = is_worker(function)
     if not memory_sizes and not of_worker:
         raise InvalidInput("--memory", NOT_GIVEN, "memory sizes in MB, separated by commas")
-    invoke = WorkerInvocations(memory_sizes[0] if memory_sizes else None) if of_worker else LambdaInvocations()
     model = model or model_of(function)
-    earlier: list[tuple[int, Invocation]] = []
     of_item = {name: value for name, value in named.items() if name not in CREDENTIALS}
     samples = tuple(Sample(body, content_type, of_item, size) for size, body in read_sized_files(payloads, "--payload"))
+    # What is wrong with these is told before anybody is asked.
+    sweep = service_times.Sweep(
+        function=function,
+        memory_sizes=memory_sizes or (1,),
+        batch_sizes=batch_sizes or (1,),
+        samples=samples or (Sample(b"0"),),
+        model=model,
+        precision=precision,
+        n_min=min_runs,
+        n_max=max_runs,
+        max_seconds=max_seconds,
+    )
+    invoke = WorkerInvocations(memory_sizes[0] if memory_sizes else None) if of_worker else LambdaInvocations()
+    earlier: list[tuple[int, Invocation]] = []
     if not samples or of_worker:
         asked = function.replace(PLACEHOLDER, str(min(memory_sizes, default=0)))
         described, metadata = describe_model(invoke, asked, model)
@@ -132,17 +145,7 @@ def command(
         samples = samples or (make_sample(metadata, rng),)
     if not batch_sizes:
         batch_sizes = _that_fit(BATCH_SIZES, samples, model, payload_limit(function))
-    sweep = service_times.Sweep(
-        function=function,
-        memory_sizes=memory_sizes,
-        batch_sizes=batch_sizes,
-        samples=samples,
-        model=model,
-        precision=precision,
-        n_min=min_runs,
-        n_max=max_runs,
-        max_seconds=max_seconds,
-    )
+    sweep = msgspec.structs.replace(sweep, memory_sizes=memory_sizes, batch_sizes=batch_sizes, samples=samples, model=model)
     if out is not None:
         _refuse_unwritable(out)
     bound = _cost(sweep.cost_bound(), architecture, of_worker)

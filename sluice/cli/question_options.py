@@ -24,6 +24,7 @@ from sluice.cli.values import FILE, HOLD, integer, number, numbers_option
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.billing import Billing
+from sluice.optimizer.function import MOST_BATCH
 from sluice.optimizer.recommend import Application, Goal, Limits, Question, provisioned_offers
 from sluice.optimizer.recommend.question import CONFIDENCE, LOADS, MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
 from sluice.optimizer.recommend.recorded import recorded
@@ -208,6 +209,8 @@ def limit_options(command: Command) -> Command:
         policies: str,
         **others: Any,
     ) -> Any:
+        allowed = f"an integer from 1 to {MOST_BATCH}"
+        require(1 <= max_batch_size <= MOST_BATCH, "--max-batch-size", max_batch_size, allowed)
         return command(limits=Limits(memory_sizes, max_batch_size, timeouts, max_timeout, policies), **others)
 
     return with_limits

@@ -11,14 +11,14 @@ from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
 from sluice.batching.documents import SIZE_HEADER, Slo
-from sluice.batching.errors import NOT_GIVEN, DispatchFailed, InvalidInput
+from sluice.batching.errors import NOT_GIVEN, DispatchFailed, InvalidInput, require
 from sluice.cli import output
 from sluice.cli.file_kinds import REPLAYED, written_option
-from sluice.cli.header_options import header_option, read_headers
+from sluice.cli.header_options import header_option, read_headers, require_header
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
-from sluice.cli.values import DURATION, FILE, LIMIT, integer, number
+from sluice.cli.values import DURATION, FILE, LIMIT, integer, number, require_speed
 from sluice.local.replay import Body, Replay, ReplayProgress, ReplaySummary, await_listener, intended_times, replay, run
 from sluice.local.sized_body import bodies_of_sizes
 
@@ -81,7 +81,12 @@ def command(
     of the least size that is as large, or by --body-size one of its own size.
     """
     named = read_headers(headers)
+    require_header("--size-header", size_header, size_header)
+    require(
+        bool(content_type.strip()) and content_type.isprintable(), "--content-type", content_type, "a type, as application/json"
+    )
     observed = trace.read()
+    require_speed(scale, observed.arrival_rate)
     times = observed.times
     sizes = None if observed.sizes is None else observed.sizes.tolist()
     content = _contents(bodies, sizes) if body_size is None else _contents_of_sizes(bodies, body_size, sizes)

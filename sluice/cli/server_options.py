@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
+from sluice.batching.policy import MAX_SERVERS
 from sluice.cli.arrival_options import read_arrivals, read_profile
 from sluice.cli.groups import group
 from sluice.cli.per_batch import read_per_batch
@@ -120,7 +121,7 @@ class ServerOptions:
 
     def problem(self, servers: int = 1) -> SmdpProblem:
         """The problem of one of ``servers`` workers, each with its share of the arrivals."""
-        require(servers >= 1, "servers", servers, "an integer >= 1")
+        require(1 <= servers <= MAX_SERVERS, "servers", servers, f"an integer from 1 to {MAX_SERVERS}")
         law, scale = self._law(), UNITS[self.unit]
         largest = len(law.mean)
         process = self._process(float(largest / law.mean[-1]) * servers, scale)
@@ -161,6 +162,9 @@ class ServerOptions:
             raise InvalidInput("--max-batch-size", NOT_GIVEN, "a largest batch, as the profile names none")
         memory_mb = self.memory_mb or sizes[0]
         smoothed = smoothed_profile(measured, memory_mb, self.batch_max)
+        largest = smoothed.service.max_batch_size
+        known = self.batch_max is None or self.batch_max <= largest
+        require(known, "--max-batch-size", self.batch_max, f"1 to {largest}, as the profile measured")
         if smoothed.note:
             click.echo(f"note: {smoothed.note}", err=True)
         return EmpiricalLaw(smoothed.service)

@@ -12,13 +12,14 @@ from msgspec.structs import replace as replace_in_document
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
+from sluice.batching.policy import MAX_SERVERS
 from sluice.cli.arrival_options import perhaps_arrivals, profiles_option
 from sluice.cli.class_arrivals import OPTION, read_classes
 from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION, FILE, WAIT, integer, number
+from sluice.cli.values import DURATION, FILE, WAIT, integer, number, require_speed
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
@@ -71,6 +72,7 @@ def situation_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         prices, largest = any_function.billing.prices, any_function.max_batch_size
+        require(servers is None or 1 <= servers <= MAX_SERVERS, "servers", servers, f"an integer from 1 to {MAX_SERVERS}")
         offers = [read_worker(text, prices, largest, any_function.mix) for text in worker_texts]
         worker = offers[0] if offers else None
         situation = Situation(workload, any_function, slos, memory_mb, worker, servers, other_functions, offers[1:])
@@ -145,7 +147,9 @@ def workload_options(command: Command) -> Command:
         require(few, "requests", n_requests, f"an integer from 1 to {MOST_REQUESTS}")
         whole = None
         if trace is not None:
-            whole = read_trace(trace, size_column=size_column, class_column=class_column).sped_up(speed)
+            recorded = read_trace(trace, size_column=size_column, class_column=class_column)
+            require_speed(speed, recorded.arrival_rate)
+            whole = recorded.sped_up(speed)
         if classes:
             workload = Workload.of_classes(classes, n_requests or N_REQUESTS, seed)
         elif arrivals is not None:

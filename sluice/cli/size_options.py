@@ -40,6 +40,7 @@ def mix_options(command: Command) -> Command:
                 raise InvalidInput("sizes", NOT_GIVEN, "the file, or the trace, whose column --size-column is")
         if path is not None:
             require(Path(path).exists(), "--trace" if sizes is None else "--sizes", path, "a file that exists")
+        require(sizes is None or not Path(sizes).is_dir(), "--sizes", sizes, "a file of CSV, Parquet or NPY; this is a folder")
         mix = None if path is None else SizeMix.of(read_sizes(path, size_column), path)
         return command(mix=mix, size_column=size_column, **others)
 

@@ -49,8 +49,8 @@ PERIOD = _duration(few_minutes=60)
 """Of what is set in minutes elsewhere, so that a small number without a unit is a question."""
 
 
-MOST_RATE = 1e6
-"""Requests/s: more than any deployment has."""
+MOST_RATE, LEAST_RATE = 1e6, 1e-9
+"""Requests/s: more than any deployment has, and one in 30 years."""
 
 FILE = click.Path(readable=False)
 """Where a file or a folder is or will be, which a shell completes; what is wrong with it says who reads or writes it."""
@@ -64,9 +64,15 @@ def number(value: Any) -> float:  # of this name, as it is the one in the help
         raise click.BadParameter(f"{value!r} is not allowed; allowed: a number alone, as in 0.5") from None
 
 
+def require_speed(speed: float, arrival_rate: float) -> None:
+    """Raise ``InvalidInput`` where a trace of this rate would bring more requests than any deployment has."""
+    allowed = f"a number > 0, at most {MOST_RATE / arrival_rate:.3g}: {MOST_RATE:.0f} requests per second"
+    require(0 < speed <= MOST_RATE / arrival_rate, "--speed", speed, allowed)
+
+
 def require_rate(field: str, rate: float) -> float:
     """The same; raises ``InvalidInput`` for what is no rate of requests."""
-    require(0 < rate <= MOST_RATE, field, rate, f"requests per second > 0, at most {MOST_RATE:.0f}")
+    require(LEAST_RATE <= rate <= MOST_RATE, field, rate, f"requests per second, {LEAST_RATE:g} to {MOST_RATE:.0f}")
     return rate
 
 

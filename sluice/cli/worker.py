@@ -18,6 +18,7 @@ from sluice.lambda_fn.worker.link import LoadFailed
 from sluice.lambda_fn.worker.program import PREFIX, Beside, Named, WorkerSettings, start
 
 DEFAULT = WorkerSettings()
+HEARTBEAT = 1.0  # s
 
 
 @click.command()
@@ -41,7 +42,7 @@ DEFAULT = WorkerSettings()
 @click.option(
     "--advertise", metavar="URL", default="", help="With --register: where others reach the worker, if not where it listens."
 )
-@click.option("--heartbeat", type=DURATION, default=1.0, show_default=True, help="With --register: how often it tells.")
+@click.option("--heartbeat", type=DURATION, help=f"With --register: how often it tells  [default: {HEARTBEAT:g}]")
 @namespace_option
 @log_options("warning")
 def command(
@@ -52,7 +53,7 @@ def command(
     register: str | None,
     device: str | None,
     advertise: str,
-    heartbeat: float,
+    heartbeat: float | None,
     namespace: str,
     **options: Any,
 ) -> None:
@@ -72,18 +73,18 @@ def command(
 
 
 def _registration(
-    register: str | None, namespace: str, device: str | None, advertise: str, heartbeat: float, host: str
+    register: str | None, namespace: str, device: str | None, advertise: str, heartbeat: float | None, host: str
 ) -> Beside | None:
     """What tells the registry of this worker, where that is asked for."""
     if register is None:
-        for option, value in (("--device", device), ("--advertise", advertise)):
-            require(not value, option, value, "given with --register URL alone")
+        for option, value in (("--device", device), ("--advertise", advertise or None), ("--heartbeat", heartbeat)):
+            require(value is None, option, value, "given with --register URL alone")
         return None
     if device is None:
         raise InvalidInput("--device", NOT_GIVEN, "the type of this machine, as the fleet file names it (with --register)")
     require(bool(advertise) or host not in ("0.0.0.0", "::"), "--advertise", advertise, f"needed where --host is {host}")
     require_redis(register, option="--register")
-    return registered_at(register, namespace, device, heartbeat, advertise)
+    return registered_at(register, namespace, device, HEARTBEAT if heartbeat is None else heartbeat, advertise)
 
 
 def _settings(given: dict[str, Any]) -> WorkerSettings:

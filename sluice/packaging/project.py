@@ -104,6 +104,9 @@ def read_project(root: Path, environment: str = "") -> Project:
     else the first.
     """
     settings = _settings(root)
+    known = [name for name, of in settings.items() if isinstance(of, dict)]
+    allowed = f"one of those in {root / SETTINGS}: {', '.join(known) or 'none'}"
+    require(not environment or environment in known, "--config-env", environment, allowed)
     environment = environment or _first(settings)
     parameters = _parameters(root, settings, environment)
     for name in ("ModelName", "Model"):

@@ -102,8 +102,8 @@ MISTAKES = {
     "recommend --profile PROFILE --class web:1e12:0.2": "allowed: a rate above 0, in requests/s, at most 1000000",
     f"recommend {POISSON} --slo 200s --max-timeout 1min": "'1min' is not allowed; allowed: at most 50 s",
     f"recommend {POISSON} --slo 0.2 --timeout 60s": "'60s' is not allowed; allowed: at most 50 s",
-    "recommend --poisson 1e12 --profile PROFILE --slo 0.2": "--poisson: 1000000000000.0 is not allowed; allowed: requests per second",
-    "recommend --poisson nan --profile PROFILE --slo 0.2": "--poisson: nan is not allowed; allowed: requests per second > 0,",
+    "recommend --poisson 1e12 --profile PROFILE --slo 0.2": "1000000000000.0 is not allowed; allowed: requests per second, 1e-09",
+    "recommend --poisson nan --profile PROFILE --slo 0.2": "--poisson: nan is not allowed; allowed: requests per second, 1e-09 to",
     "recommend --mmpp2 1e9,1,1,1 --profile PROFILE --slo 0.2": "allowed: arrival rates of at most 1000000 requests per second",
     f"{PREDICT} -b 4 -t 2h": "'2h' is not allowed; allowed: at most 3600 s",
     f"{SIMULATE} size-or-timeout:8,2h": "size-or-timeout:B,TIMEOUT, TIMEOUT at most 3600 s",
@@ -114,6 +114,74 @@ MISTAKES = {
     "demo --seconds 2h": "'2h' is not allowed; allowed: at most 3600 s",
     "worker nope.onnx": "model: 'nope.onnx' is not a file; allowed: the path of an ONNX network",
     "package nowhere": "'nowhere' is not allowed; allowed: a folder with samconfig.toml, as `sluice new` lays one out",
+    # Files that are something else.
+    "recommend --poisson 60 --profile other.json --slo 0.2": "as `sluice profile --out` writes it; this is another JSON document",
+    "recommend --poisson 60 --profile list.json --slo 0.2": "as `sluice profile --out` writes it; this is a JSON list",
+    "recommend --poisson 60 --profile folder --slo 0.2": "--profile: 'folder' is not allowed; allowed: a readable file (Is a",
+    "recommend --poisson 60 --profile empty.csv --slo 0.2": "as `sluice profile --out` writes it; this is no JSON document",
+    "recommend --poisson 60 --profile binary.csv --slo 0.2": "as `sluice profile --out` writes it; this is no JSON document",
+    "recommend --arrivals PROFILE --profile PROFILE --slo 0.2": "`sluice fit --out` writes it; this is a service profile",
+    f"recommend {POISSON} --slo 0.2 --prices PROFILE": "is not allowed; allowed: a price list, as optimizer/billing/prices.json",
+    "status --prices PROFILE": "as optimizer/billing/prices.json is one; this is a service profile (--profile)",
+    f"recommend {POISSON} --slo 0.2 --sizes folder": "--sizes: 'folder' is not allowed; allowed: a file of CSV, Parquet or NPY",
+    f"recommend {POISSON} --slo 0.2 --out trace.csv/plan.json": "allowed: a file in a folder; trace.csv is none",
+    f"recommend {POISSON} --slo 0.2 --out trace.csv": "a new file, or a plan to replace; this is something else",
+    f"recommend {POISSON} --slo 0.2 --report page.html --measured trace.csv": "what `sluice replay --out FILE` or `--json` wrote",
+    f"{SIMULATE} other.json": "a policy, a plan, or tables by phase; this is another JSON document",
+    f"{SIMULATE} list.json": "a policy, a plan, or tables by phase; this is another JSON document",
+    "fit list.json": "this is JSON, which is no trace",
+    "fit empty.csv": "empty.csv: arrivals: 0 is not allowed; allowed: at least 100",
+    "fit binary.csv": "this is some other binary file",
+    "fit http://127.0.0.1:1/trace.csv": "a file that exists; what is elsewhere is fetched first",
+    "fit redis://127.0.0.1:1": "allowed: one that names one model, as redis://HOST:6379/0?model=NAME does",
+    "control --redis-url redis://127.0.0.1:1 --profile folder": "'folder' is not allowed; allowed: a profile, or a folder with",
+    "control --redis-url redis://127.0.0.1:1 --declared file:none": "'file:none' is not allowed; allowed: file:PATH of a file or",
+    "plans push PROFILE": "a plan, as `sluice recommend --out` writes it; this is a service profile (--profile)",
+    "fleet PROFILE": "version: 1 is not allowed; allowed: one of the keys: devices, families, demand, running",
+    "profile mlp --memory 512 --payload none.json": "--payload: 'none.json' is not allowed; allowed: a file that exists",
+    "replay long.csv --url http://127.0.0.1:1/ --body folder": "--body: 'folder' is not allowed; allowed: a readable file",
+    "new x --dir trace.csv": "--dir: 'trace.csv' is not allowed; allowed: a folder that can be written (Not a directory)",
+    "package trace.csv": "'trace.csv' is not allowed; allowed: a folder with samconfig.toml",
+    # Numbers that nobody means.
+    "recommend --poisson -5 --profile PROFILE --slo 0.2": "--poisson: -5.0 is not allowed; allowed: requests per second, 1e-09",
+    "recommend --poisson 1e-300 --profile PROFILE --slo 0.2": "--poisson: 1e-300 is not allowed; allowed: requests per second",
+    f"recommend {POISSON} --slo 0.2 --max-batch-size 1000000000": "--max-batch-size: 1000000000 is not allowed; allowed: an",
+    f"recommend {POISSON} --slo 0.2 --keep-alive 0": "--keep-alive: 0.0 is not allowed; allowed: a number of seconds > 0",
+    f"recommend {POISSON} --slo 0.2 --payload-bytes 0": "--payload-bytes: 0 is not allowed; allowed: an integer >= 1",
+    f"recommend {POISSON} --slo 0.2 --headroom nan": "headroom: nan is not allowed; allowed: a fraction of the SLO",
+    f"recommend {POISSON} --slo 0.2 --loads 10:0.1": "loads: (10.0, 0.1) is not allowed; allowed: two multiples of the arrival",
+    f"{PREDICT} -b 4 -t 0.1 --payload-bytes 2000000": "batch_size: 4 is not allowed; allowed: at most 3, as an invocation takes",
+    f"{PREDICT} -b 16 -t 0.1": "batch_size: 16 is not allowed; allowed: 1 to 8, as the profile measured",
+    f"{SIMULATE} size-or-timeout:1000000000,0.1": "batch_size: 1000000000.0 is not allowed; allowed: an integer from 1 to 65536",
+    f"{SIMULATE} static:0": "batch_size: 0 is not allowed; allowed: an integer",
+    f"{SIMULATE} greedy --servers 1000000000": "servers: 1000000000 is not allowed; allowed: an integer from 1 to 1000000",
+    "simulate --trace long.csv --profile PROFILE --memory 1769 --policy no-batching --speed 1e300": "--speed: 1e+300 is not",
+    "replay long.csv --url http://127.0.0.1:1/ --speed 1e12": "--speed: 1000000000000.0 is not allowed; allowed: a number > 0, at",
+    "smdp --rho 0.5 --service 6,1 --batch-max 4 --servers 1000000000": "servers: 1000000000 is not allowed; allowed: an integer",
+    "smdp --rho 0.5 --profile PROFILE --memory 1769 --batch-max 100": "--max-batch-size: 100 is not allowed; allowed: 1 to 8, as",
+    "smdp --rho 50 --service 6,1 --batch-max 8": "load: '50' is not allowed; allowed: below 1",
+    "profile mlp --memory 512 --seed -1": "--seed: -1 is not allowed; allowed: an integer >= 0",
+    "profile mlp --memory 0": "memory: 0 is not allowed; allowed: memory sizes from 128 to 10240 MB",
+    "profile mlp --memory 512 --batch-size 0": "batch_size: 0 is not allowed; allowed: batch sizes >= 1",
+    "profile mlp --memory 512 --precision 3": "precision: 3.0 is not allowed; allowed: a number strictly between 0 and 1",
+    "profile mlp --memory 512 --min-runs 50 --max-runs 10": "n_max: 10 is not allowed; allowed: an integer >= n_min (50)",
+    "demo --speed 0.0001": "speed: 0.0001 is not allowed; allowed: 0.139 to 277",
+    "control --lease 1e9": "'1e9' is not allowed; allowed: at most 3600 s",
+    "serve --redis-url memory:// --port 99999": "--port (SLUICE_PORT): 99999 is not allowed; allowed: 0 to 65535",
+    # Options that go with others, or are none.
+    "profile mlp --memory 512,1024": "a name with {memory_mb} in it, since 2 memory sizes are asked for",
+    f"{SIMULATE} no_batching": "did you mean no-batching?",
+    f"{SIMULATE} size-or-timeout=8,0.1": "did you mean size-or-timeout:B,TIMEOUT?",
+    "worker mlp.onnx --heartbeat 5": "--heartbeat: 5.0 is not allowed; allowed: given with --register URL alone",
+    "replay long.csv --url http://127.0.0.1:1/ --header X": "--header: 'X' is not allowed; allowed: NAME:VALUE",
+    "replay long.csv --url http://127.0.0.1:1/ --header (a):b": "--header: '(a):b' is not allowed; allowed: a name of letters",
+    "replay long.csv --url http://127.0.0.1:1/ --size-header a:b": "--size-header: 'a:b' is not allowed; allowed: a name of",
+    "replay long.csv --url http://127.0.0.1:1/ --content-type=": "--content-type: '' is not allowed; allowed: a type, as",
+    "plans show --redis-url redis://127.0.0.1:1/abc": "after the port comes the number of a database, as in /0, and not 'abc'",
+    "package project --config-env nope": "--config-env: 'nope' is not allowed; allowed: one of those in project/samconfig.toml",
+    "status --url localhost:8080": "--url: 'localhost:8080' is not allowed; allowed: http://HOST:PORT of a buffer",
+    "compile all": "Got unexpected extra argument (all)",
+    "new Text_Encoder": "NAME: 'Text_Encoder' is not allowed; allowed: words of a-z and 0-9 with dashes between",
 }
 
 
@@ -122,13 +190,25 @@ def test_a_mistake_is_refused_with_what_to_write_instead(
     line: str, exit_of: Run, profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "trace.csv").write_text("time\n0.1\n0.2\n")
+    _lay_out(tmp_path)
     code, out, err = exit_of(*(profile if word == "PROFILE" else word for word in line.split()))
     assert (code, out) == (2, "") and MISTAKES[line] in err, err
 
 
-def test_thirty_are_not_too_few() -> None:
-    assert len(MISTAKES) > 30
+def _lay_out(folder: Path) -> None:
+    """Files that somebody may have, and may give in the place of another."""
+    files = {"trace.csv": "time\n0.1\n0.2\n", "empty.csv": "", "other.json": '{"a": 1}', "list.json": "[1, 2, 3]"}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    (folder / "long.csv").write_text("time\n" + "".join(f"{0.1 * i + 0.01 * (i % 7):.3f}\n" for i in range(200)))
+    (folder / "binary.csv").write_bytes(bytes(range(256)))
+    (folder / "folder").mkdir()
+    (folder / "project").mkdir()
+    (folder / "project" / "samconfig.toml").write_text("version = 0.1\n[default.deploy.parameters]\nparameter_overrides = []\n")
+
+
+def test_a_hundred_are_not_too_few() -> None:
+    assert len(MISTAKES) > 100
 
 
 @pytest.mark.parametrize(

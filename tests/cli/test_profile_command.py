@@ -129,7 +129,7 @@ async def test_of_the_default_batch_sizes_those_that_fit_into_a_payload_are_meas
             2,
             "batch_size: 32 is not allowed; allowed: at most 6, the largest batch of this payload",
         ),
-        ("ruler --memory 512 --payload huge", 2, "batch_size: 32 is not allowed; allowed: none: a single request is too large"),
+        ("ruler --memory 512 --payload huge", 2, "batch_size: 1 is not allowed; allowed: none: a single request is too large"),
         (
             "ruler --memory 512 --payload 1=good --payload good",
             2,

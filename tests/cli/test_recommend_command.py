@@ -132,7 +132,7 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
         ("--slo 1 --timeout -1", "timeouts: [-1.0] is not allowed"),
         ("--slo 1 --timeout 0.1 --max-timeout 1", "max_timeout: 1.0 is not allowed; allowed: only without timeouts"),
         ("--slo 1 --objective latency", "max_cost: none was given"),
-        ("--slo 1 --max-batch-size 0", "max_batch_size: 0 is not allowed"),
+        ("--slo 1 --max-batch-size 0", "--max-batch-size: 0 is not allowed"),
         ("--slo 1 --payload-bytes 99999999", "payload_bytes: 99999999 is not allowed"),
         ("--slo 1 --memory 1024", "memory_mb: 1024 is not allowed; allowed: one of the profile's"),
         ("--slo 1 --cold-start-probability -1", "cold_start_probability: -1.0 is not allowed; allowed: 0 to 1"),

@@ -223,7 +223,7 @@ def test_an_slo_out_of_reach_exits_with_one(exit_of: Run, asked: tuple[str, ...]
         (("--policy", "clever"), "policy: 'clever' is not allowed; allowed: all, a file, or one of no-batching"),
         (("--policy", "size-or-timeout:8"), "policy: 'size-or-timeout:8' is not allowed; allowed: size-or-timeout:B,TIMEOUT"),
         (("--policy", "static:many"), "policy: 'static:many' is not allowed; allowed: static:B"),
-        (("--policy", "static:2.5", "--servers", "1"), "b: 2.5 is not allowed; allowed: an integer >= 1"),
+        (("--policy", "static:2.5", "--servers", "1"), "b: 2.5 is not allowed; allowed: an integer from 1 to 65536"),
         (("--policy", "static:2"), "servers: none was given; needed: their number, as no SLO says what is enough"),
         (("--policy", "deadline"), "slo: none was given; needed: an SLO, by which policy deadline goes"),
         (("--policy", "no-batching:1"), "policy: 'no-batching:1' is not allowed; allowed: no-batching"),
@@ -242,7 +242,7 @@ def test_an_slo_out_of_reach_exits_with_one(exit_of: Run, asked: tuple[str, ...]
         (("--policy", "no-batching", "--energy", "1,-2"), "energy at batch size 1: -1.0 is not allowed; allowed: a number >= 0"),
         (("--policy", "no-batching", "--architecture", "riscv"), "architecture: 'riscv' is not allowed"),
         (("--policy", "no-batching", "--plot", "a.txt"), "plot: 'a.txt' is not allowed"),
-        (("--policy", "greedy", "--servers", "0"), "servers: 0 is not allowed; allowed: an integer >= 1"),
+        (("--policy", "greedy", "--servers", "0"), "servers: 0 is not allowed; allowed: an integer from 1 to 1000000"),
         (("--policy", "no-batching", "--mmpp2", "1,2,3,4"), "exactly one of --arrivals, --poisson and --mmpp2"),
     ],
 )

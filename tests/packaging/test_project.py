@@ -111,7 +111,9 @@ def test_settings_that_say_nothing_are_refused(text, said, tmp_path):
 
 
 def test_an_environment_that_the_settings_have_not_is_refused(tmp_path):
-    with pytest.raises(InvalidInput, match="prod.deploy.parameters.parameter_overrides of .*samconfig.toml: none was given"):
+    with pytest.raises(
+        InvalidInput, match="--config-env: 'prod' is not allowed; allowed: one of those in .*samconfig.toml: default"
+    ):
         read_project(write(tmp_path), "prod")
 
 
