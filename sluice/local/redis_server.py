@@ -23,6 +23,7 @@ from types import TracebackType
 
 from sluice.batching.errors import DispatchFailed
 from sluice.local.parent_death import die_with_parent
+from sluice.local.ports import chosen_port
 
 START_TIMEOUT = 10.0
 MAX_SOCKET_PATH = 107
@@ -101,7 +102,7 @@ class RedisServer:
             raise RedisServerError(
                 f"socket path: {self.socket_path!r} is longer than {MAX_SOCKET_PATH} bytes; set TMPDIR to a shorter path"
             )
-        self.port = _free_port() if port == 0 else port
+        self.port = chosen_port() if port == 0 else port
         self._server: subprocess.Popen[bytes] | None = None
 
     @property
@@ -173,12 +174,6 @@ class RedisServer:
                 return connection.recv(64).startswith(b"+PONG")
             except OSError:
                 return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import IO, Any, NoReturn
 from sluice.batching.documents import Plan, write
 from sluice.batching.errors import DispatchFailed
 from sluice.local.parent_death import die_with_parent
+from sluice.local.ports import chosen_port
 
 START_TIMEOUT = 30.0  # seconds
 STOP_TIMEOUT = 10.0  # seconds
@@ -90,8 +90,7 @@ def lambda_process(functions: list[dict[str, Any]]) -> Iterator[LambdaProcess]:
 def buffer_process(redis_url: str, lambda_url: str, directory: Path, log: IO[bytes], **settings: str) -> Iterator[BufferProcess]:
     """Run a buffer on this Redis in front of that Lambda; ``settings`` are ``SLUICE_*`` by their names."""
     plan_file = directory / "plan.json"
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = chosen_port()
     environment = AWS_ENVIRONMENT | {
         "AWS_ENDPOINT_URL_LAMBDA": lambda_url,
         "SLUICE_REDIS_URL": redis_url,

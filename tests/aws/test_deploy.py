@@ -35,6 +35,7 @@ from sluice.batching.documents import Plan, PolicyDocument, Slo, read, write
 from sluice.batching.policy import no_batching, size_or_timeout
 from sluice.lambda_fn.contract import JSON, Batch, Item, decode_answers, decode_metadata, encode_batch
 from sluice.local.parent_death import die_with_parent
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 from tests import sam_template
 
@@ -58,13 +59,6 @@ class Loopback:
     def client(self, service: str) -> Any:
         session = boto3.Session("test", "test", region_name="us-east-1")
         return session.client(service, endpoint_url=self.url)
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 def clean_environment() -> dict[str, str]:
@@ -147,7 +141,7 @@ def tools() -> None:
 @pytest.fixture(scope="module")
 def loopback(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     folder = tmp_path_factory.mktemp("ministack")
-    port = free_port()
+    port = chosen_port()
     url = f"http://127.0.0.1:{port}"
     environment = {**clean_environment(), "AWS_ENDPOINT_URL": url, "__SAM_CLI_APP_DIR": str(folder / "sam")}
     settings = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "MINISTACK_HOST": "127.0.0.1", "LAMBDA_EXECUTOR": "local"}
@@ -342,7 +336,7 @@ def test_the_deployed_parameter_is_a_plan_for_a_deployed_function(stack: Loopbac
 
 async def test_a_buffer_on_the_deployed_plan_answers_and_follows_the_next_one(stack: Loopback, tmp_path: Path) -> None:
     """The loopback has no container for the buffer, so it runs beside: parameter in, batches to the deployed function out."""
-    port = free_port()
+    port = chosen_port()
     url = f"http://127.0.0.1:{port}"
     settings = {"SLUICE_REDIS_URL": "memory://", "SLUICE_PLANS": "ssm:/sluice/sluice/plans/", "SLUICE_PLAN_INTERVAL": "0.2"}
     command: list[str | Path] = [Path(sys.executable).parent / "sluice", "serve", "--port", str(port)]
@@ -379,7 +373,7 @@ async def test_control_puts_the_declared_plan_into_force_and_the_status_of_the_m
     stack: Loopback, tmp_path: Path
 ) -> None:
     """As tasks with EnableControl=true run, on a Redis in the place of the cache: the buffer has its plan from control alone."""
-    port = free_port()
+    port = chosen_port()
     url = f"http://127.0.0.1:{port}"
     program = Path(sys.executable).parent / "sluice"
     alone = PolicyDocument.of(no_batching())

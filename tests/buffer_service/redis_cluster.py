@@ -10,7 +10,8 @@ from typing import Any
 
 import redis
 
-from sluice.local.redis_server import RedisServer, RedisServerError, _free_port
+from sluice.local.ports import chosen_port
+from sluice.local.redis_server import RedisServer
 
 SLOTS = 16384
 
@@ -100,19 +101,12 @@ def cluster() -> Iterator[Cluster]:
 
 
 def _started() -> tuple[RedisServer, int]:
-    """A server of a cluster and the port of its bus; other ports are chosen where somebody took one before it did."""
-    others = 3
-    while True:
-        bus = _free_port()
-        words = ("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "500")
-        words += ("--enable-debug-command", "yes", "--cluster-require-full-coverage", "no")
-        words += ("--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0", "--shutdown-timeout", "0")
-        try:
-            return RedisServer(port=0, options=words).start(), bus
-        except RedisServerError as error:
-            if not others or "in use" not in str(error):
-                raise
-            others -= 1
+    """A server of a cluster and the port of its bus."""
+    bus = chosen_port()
+    words = ("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "500")
+    words += ("--enable-debug-command", "yes", "--cluster-require-full-coverage", "no")
+    words += ("--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0", "--shutdown-timeout", "0")
+    return RedisServer(port=0, options=words).start(), bus
 
 
 def _whole(node: Node) -> bool:

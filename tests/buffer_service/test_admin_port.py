@@ -5,18 +5,14 @@ import pytest
 from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.settings import Settings
+from sluice.local.ports import chosen_port
 from tests.buffer_service.conftest import NO_BATCHING, serving
 
 OPERATED = ("/metrics", "/", "/status")
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 async def test_who_operates_has_a_port_of_his_own_and_nobody_asks_models_there(function):
-    port = free_port()
+    port = chosen_port()
     async with serving(function, NO_BATCHING, admin_port=port) as buffer:
         for path in OPERATED:
             assert (await buffer.get(path))[0] == 404

@@ -17,6 +17,7 @@ from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.routes import REQUEST_BYTES
 from sluice.http.connection import MAX_HEADER_BYTES
 from sluice.lambda_fn.contract import Answer
+from sluice.local.ports import chosen_port
 from tests.buffer_service.conftest import NO_BATCHING, plan, serving
 
 PATIENCE = 60.0  # s: nothing here takes so long, however busy the machine
@@ -291,8 +292,7 @@ async def alive(port):
 
 async def test_28_mb_of_pipelined_requests_whose_answers_nobody_reads_cost_no_memory_and_hold_up_nobody(tmp_path):
     (tmp_path / "plan.json").write_bytes(write(plan(constructors.no_batching(), function="http://127.0.0.1:1")))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = chosen_port()
     settings = {"REDIS_URL": "memory://", "PLANS": f"file:{tmp_path}", "PORT": str(port), "LOG_LEVEL": "error"}
     environment = os.environ | {f"SLUICE_{name}": value for name, value in settings.items()}
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "sluice.cli.main", "serve", env=environment)

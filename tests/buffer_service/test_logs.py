@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import write
 from sluice.batching.log_lines import LONGEST_LINE, LogLines
 from sluice.buffer_service.logs import MOST_KINDS, Seldom, UnblockedStream, unblocked
+from sluice.local.ports import chosen_port
 from tests.buffer_service.conftest import plan
 
 SMALLEST_PIPE = 4096  # bytes
@@ -111,8 +111,7 @@ async def not_http(port):
 
 async def test_a_process_whose_stdout_and_stderr_nobody_reads_goes_on_serving_and_ends(tmp_path):
     (tmp_path / "plan.json").write_bytes(write(plan(constructors.no_batching(), function="http://127.0.0.1:1")))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = chosen_port()
     settings = {"REDIS_URL": "memory://", "PLANS": f"file:{tmp_path}", "PORT": str(port), "DRAIN_TIMEOUT": "2", "CLOUDWATCH": "on"}
     environment = os.environ | {f"SLUICE_{name}": value for name, value in settings.items()}
     pipes = [os.pipe(), os.pipe()]

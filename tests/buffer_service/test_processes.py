@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import statistics
 import sys
 import time
@@ -22,6 +21,7 @@ from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.buffer_service.redis_servers import COMMAND_TIMEOUT
 from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 from sluice.optimizer.traces.trace import Trace
 from tests.buffer_service.moving_address import moving_address
@@ -71,8 +71,7 @@ async def buffers(count, redis_url, tmp_path, worker, policy):
     processes, urls = [], []
     try:
         for _ in range(count):
-            with socket.create_server(("127.0.0.1", 0)) as listener:
-                port = listener.getsockname()[1]
+            port = chosen_port()
             environment = os.environ | {
                 "SLUICE_REDIS_URL": redis_url,
                 "SLUICE_PLANS": f"file:{tmp_path / 'plan.json'}",

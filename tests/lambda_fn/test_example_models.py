@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ import pytest
 from sluice.batching.documents import Plan, read, write
 from sluice.lambda_fn.contract import Answer, Batch, Item, decode_answers, decode_metadata, encode_batch
 from sluice.local.parent_death import die_with_parent
+from sluice.local.ports import chosen_port
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "models"
@@ -223,7 +223,7 @@ async def test_the_first_model_of_the_page_answers_as_the_page_says(tmp_path: Pa
     assert program == "python -m sluice.lambda_fn.worker --port 8500 &"
     async with worker({**inherited(), **dict([setting.split("=")])}, tmp_path) as url:
         (tmp_path / "plans" / "doubler.json").write_text(plan.replace("http://127.0.0.1:8500", url))
-        port = free_port()
+        port = chosen_port()
         command = [
             str(Path(sys.executable).parent / "sluice"),
             *start_buffer.removesuffix(" &").replace("8080", str(port)).split()[1:],
@@ -286,9 +286,3 @@ async def ready(client: aiohttp.ClientSession) -> bool:
             return response.status == 200
     except aiohttp.ClientError:
         return False
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port: int = s.getsockname()[1]
-        return port

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from sluice.buffer_service.invokers import LocalInvoker
 from sluice.lambda_fn.contract import Answer, Batch
 from sluice.lambda_fn.models.onnx import OnnxModel
 from sluice.local.fleet_networks import Family
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 from sluice.local.stack import BufferProcess, buffer_process
 from sluice.optimizer.fleet import plan_fleet, read_fleet
@@ -52,11 +52,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def fleet_of(files: Mapping[str, Path]) -> dict[str, Any]:
-    """FLEET.yaml: two types of workers, at ports that are free now, and two variants a family, of measured accuracies."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(sum(N_WORKERS.values()))]
-        addresses = iter([f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in listeners])
-        devices = {kind: {"workers": [next(addresses) for _ in range(n)]} for kind, n in N_WORKERS.items()}
+    """FLEET.yaml: two types of workers, at ports of theirs, and two variants a family, of measured accuracies."""
+    devices = {kind: {"workers": [f"http://127.0.0.1:{chosen_port()}" for _ in range(n)]} for kind, n in N_WORKERS.items()}
     families = {}
     for family in FAMILIES:
         accuracies = family.measure_accuracies({name: files[name] for name in family.variants}, n=200)
