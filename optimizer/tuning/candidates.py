@@ -2,7 +2,8 @@
 
 A process is fitted to the latest arrivals and the searches of ``recommend`` are asked: no batching at every memory size, the
 cheapest size-or-timeout for the promise and for half of the error budget (where the mean is just in time the next window may not
-be), the tables that wait to the last moment, the plan for every load, workers, alone and with the function beside them. Of fixed
+be), the tables that wait to the last moment, the plan for every load, workers, alone, with the function for what they leave, and
+with the function beside them for what costs too many of them. Of fixed
 servers the tables are proposed that are optimal at the rate, for all of the error budget, a half and a quarter. What each does is
 found by rehearsal, with cold starts, so that the fit may be quick, two phases, and the searches leave cold starts out, which take
 most of their time.
@@ -27,10 +28,11 @@ from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.every_load import choose_every_load
 from sluice.optimizer.recommend.function_choice import cheapest_setting
 from sluice.optimizer.recommend.function_setting import FunctionSettings
-from sluice.optimizer.recommend.last_moment import cheapest_last_moments, last_moment
+from sluice.optimizer.recommend.last_moment import cheapest_last_moments, last_moment, last_moment_beside
 from sluice.optimizer.recommend.overflow_choice import choose_overflow
 from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.worker_number import choose_workers
+from sluice.optimizer.recommend.worker_setting import WorkerSetting
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.traces.trace import Trace
 from sluice.optimizer.tuning.proposal import Proposal
@@ -69,9 +71,10 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
     """Settings of the function and workers for this process, the function having these service times."""
     question = _question(setup, profile, arrivals, setup.slos)
     settings = FunctionSettings(question)
-    least = np.inf
+    least, behind = np.inf, None
     for table in cheapest_last_moments(settings.search, question.promised)[0][:MOST_LAST_MOMENTS]:
         held = settings.held(table.service, table.policy)
+        behind = behind or (settings.search.services[table.service], table.policy.max_batch_size)
         least = min(least, held.cost.in_all(arrivals.arrival_rate))
         yield _of(held, setup, "last moment")
     for part in BUDGETS:
@@ -79,13 +82,16 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
         found = cheapest_setting(FunctionSettings(_question(setup, profile, arrivals, slos, "size-or-timeout")))
         if found is not None and found.batch_size > 1:
             yield _of(found, setup, "size or timeout")
-    yield from _with_workers(setup, question, least)
+    yield from _with_workers(setup, question, least, behind)
 
 
-def _with_workers(setup: TuningSetup, question: Question, least: float) -> Iterator[Proposal]:
-    """Workers of each offer alone, and the cheapest with the function beside them.
+def _with_workers(
+    setup: TuningSetup, question: Question, least: float, behind: tuple[ServiceTimes, int] | None
+) -> Iterator[Proposal]:
+    """Workers of each offer alone, the same with a function beside them, and the cheapest with the function beside them.
 
-    The latter if they cost less than ``least``, what the function alone costs in all (USD per request).
+    The last if they cost less than ``least``, what the function alone costs in all (USD per request). The function in ``behind``,
+    its service times and largest batch, stands beside workers that need none for what nobody expects.
     """
     alone: dict[str, int] = {}
     for offer in setup.offers:
@@ -95,6 +101,8 @@ def _with_workers(setup: TuningSetup, question: Question, least: float) -> Itera
             continue
         alone[offer.name] = found.workers
         yield _of(found, setup, "workers")
+        if behind is not None:
+            yield _behind(found, setup, *behind)
     if not setup.offers:
         return
     offered = replace(question, offers=setup.offers)
@@ -148,6 +156,15 @@ def _of(candidate: Candidate, setup: TuningSetup, kind: str) -> Proposal:
     name = f"{kind}, {candidate.runs_on}, {candidate.leaves}"
     percentile = candidate.percentile(setup.slos[0].percentile).value
     return Proposal(name, plan, candidate.cost.per_request, percentile, candidate.rests_on_fit)
+
+
+def _behind(workers: WorkerSetting, setup: TuningSetup, function: ServiceTimes, batch_size: int) -> Proposal:
+    """Workers that keep the promise, and the function for whoever they leave too late, however many come."""
+    name, largest = setup.function_at(function.memory_mb), workers.policy.max_batch_size
+    table = last_moment_beside(function, workers.offer.service, setup.slos, batch_size, largest)
+    beside = [(name, PolicyDocument.of(table))]
+    plan = _plan(setup, workers.function, PolicyDocument.of(workers.policy), beside, function.memory_mb)
+    return Proposal(f"workers, {workers.runs_on}, {workers.leaves}, {function.memory_mb} MB for the rest", plan)
 
 
 def _of_servers(setup: TuningSetup, policy: Policy, name: str) -> Proposal:

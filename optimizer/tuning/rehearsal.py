@@ -64,8 +64,9 @@ class Rehearsed:
 
     def saving(self, other: Rehearsed, confidence: float) -> Estimate:
         """USD per request that this plan costs less than another on the same arrivals."""
-        mean, low, high = estimate_ratio(other.usd - self.usd, self.requests.astype(np.int64), confidence)
-        value = float(self.weights @ (other.usd - self.usd) / (self.weights @ self.requests))
+        saved = other.usd * (self.requests / other.requests) - self.usd  # its blocks are others where environments start
+        mean, low, high = estimate_ratio(saved, self.requests.astype(np.int64), confidence)
+        value = float(self.weights @ saved / (self.weights @ self.requests))
         return Estimate(value, value - (mean - low), value + (high - mean))
 
     @property
@@ -80,7 +81,9 @@ class Rehearsed:
 
     def relief(self, other: Rehearsed, confidence: float) -> Estimate:
         """The part of another plan's burden on the same arrivals that is spared."""
-        spared = estimate_ratio(other.burden - self.burden, self.requests.astype(np.int64), confidence)
+        spared = estimate_ratio(
+            other.burden * (self.requests / other.requests) - self.burden, self.requests.astype(np.int64), confidence
+        )
         whole = float(other.burden.sum() / self.requests.sum())
         return Estimate(*(each / whole for each in spared))
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from msgspec.structs import replace as replace_in_document
 from sluice.batching.documents import Plan, Prediction, Route, ServiceProfile, percentile_name
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.measured import MeasuredBatch
+from sluice.batching.urls import without_password
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.words import milliseconds
@@ -54,7 +55,7 @@ from sluice.optimizer.tuning.way import WayWatch
 OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 REFUSED_AFTER = 10.0  # s from which batches of other plans tell that the buffers do not follow one, where none is of it
-MOST_KEPT = 12  # proposals that are rehearsed again and again
+MOST_KEPT, MOST_OF_WORKERS = 12, 4  # proposals that are rehearsed again and again, and of each workers that are offered
 LATENCIES_KEPT = 4096  # by which the bias is found
 LATEST = 64  # of them, that tell how many wait
 LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
@@ -427,7 +428,7 @@ class Tuner:
         for proposal in found:
             self._proposals.pop(proposal.plan.digest, None)
             self._proposals[proposal.plan.digest] = proposal
-        while len(self._proposals) > MOST_KEPT:
+        while len(self._proposals) > MOST_KEPT + MOST_OF_WORKERS * len(self.setup.offers):
             del self._proposals[next(iter(self._proposals))]
 
     def _find_bias(self, rehearsal: _Rehearsal, times: Array, weight: float) -> None:
@@ -513,11 +514,7 @@ class Tuner:
         else:
             best = min(tried, key=lambda one: (*one.failing, cost[id(one)]))
             if all(run.cannot_keep(slos) for run in best.runs):
-                reached = best.runs[0].percentile.value
-                alarm = (
-                    f"nothing keeps {slos[0].name} within {milliseconds(slos[0].latency)}: the best that can be reached is "
-                    f"{milliseconds(reached)}, with {best.proposal.name}"
-                )
+                alarm = f"nothing keeps {slos[0].name} within {milliseconds(slos[0].latency)}: {self._reached(of, best)}"
         considered = tuple(sorted((one.considered(of.warm) for one in tried), key=lambda each: each.usd.value))
         new = sum(n for name, n in best.runs[0].new_environments.items() if name not in of.warm)
         change = best.usd_of_change(of.warm, self.setup)
@@ -555,6 +552,20 @@ class Tuner:
             "" if alone is None else alone.proposal.plan.digest,
         )
 
+    def _reached(self, of: _Rehearsal, best: _Tried) -> str:
+        """The best percentile that can be reached; of workers alone, for whom too many come, there is none that lasts."""
+        if best.limited:
+            route = single_route(best.proposal.plan)
+            carried, n = _carried(deployment_of(route, self.setup, of.profile)), route.policy.servers or 1
+            if carried < of.rate:
+                grows = of.rate / carried - 1
+                return (
+                    f"{of.rate:.4g} requests/s come, and {n} × {without_password(route.function)} answer {carried:.4g}/s at the "
+                    f"most, so that it grows by {grows:.2g} s in each second, to {60 * grows:.3g} s in a minute, whatever the "
+                    f"plan; {ceil(of.rate / carried * n)} would carry them"
+                )
+        return f"the best that can be reached is {milliseconds(best.runs[0].percentile.value)}, with {best.proposal.name}"
+
     @property
     def _base(self) -> Plan:
         """The plan in force, or what it was before another was tried beside it."""
@@ -588,7 +599,8 @@ class Tuner:
             return None, "the plan stays: nothing surely keeps the promise, and nothing has fewer late"
         same = self.setup.servers is not None and saving.value == change == 0
         relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
-        if not broken and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
+        sturdier = serving.limited and not best.limited  # and dearer by the premium at the most, or it were not the best
+        if not broken and not sturdier and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
             usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {horizon:.4g} s"
             return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
         if not trigger.urgent and not broken and (early := self._too_early(of.now, trigger, held)):
@@ -596,6 +608,8 @@ class Tuner:
         why = (
             f"{best.proposal.name} keeps the promise, which {serving.proposal.name} does not surely"
             if broken
+            else f"{best.proposal.name} costs {max(0.0, -100 * saving.value / serving.usd):.2g} % more, and carries whatever comes"
+            if sturdier and saving.low * over_horizon <= change
             else f"{best.proposal.name} saves {1e6 * saving.value:.3g} USD per million requests"
             if relief.low <= 0
             else f"{best.proposal.name} costs the same and spares {100 * relief.value:.3g} % of the {best.runs[0].burden_of}"
@@ -688,6 +702,12 @@ class _Tried:
     @property
     def functions(self) -> list[str]:
         return single_route(self.proposal.plan).functions
+
+    @property
+    def limited(self) -> bool:
+        """Whether workers alone serve, who carry so many requests and no more."""
+        route = single_route(self.proposal.plan)
+        return route.policy.servers is not None and not route.beside
 
     @property
     def usd(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -55,6 +56,18 @@ def test_the_energy_of_a_batch_is_that_of_the_profile_between_its_points() -> No
     assert offer.energy is not None
     assert offer.energy == pytest.approx(2.0 + 0.5 * np.arange(1, 9))
     assert setup_of(energy=False).offers[0].energy is None
+
+
+def test_workers_alone_for_whom_too_many_come_are_told_at_once_with_how_many_would_do() -> None:
+    times = np.concatenate([arrivals(16.0, 300), arrivals(48.0, 60, 300.0, 1)])  # 8 in 0.34 s are 23.5/s
+    run = simulate_control(setup_of(), times, decision=2.0)
+    first = next(decision for decision in run.decisions if decision.alarm)
+    assert 300 < first.at <= 310
+    assert re.fullmatch(
+        r"nothing keeps p95 within 600 ms: 4\d(\.\d+)? requests/s come, and 1 × http://gpu:8500 answer 23\.53/s at the most, so "
+        r"that it grows by [01](\.\d+)? s in each second, to \d+(\.\d)? s in a minute, whatever the plan; [23] would carry them",
+        first.alarm,
+    )
 
 
 def test_of_tables_that_cost_the_same_the_one_of_least_energy_that_surely_keeps_the_promise_comes() -> None:

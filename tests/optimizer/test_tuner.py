@@ -13,7 +13,7 @@ import pytest
 from sluice.batching.documents import Beside, Plan, PolicyDocument, ProfilePoint, RequestClass, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import InvalidInput
 from sluice.batching.measured import MeasuredBatch
-from sluice.batching.policy import no_batching, size_or_timeout
+from sluice.batching.policy import greedy, no_batching, size_or_timeout
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
@@ -164,6 +164,19 @@ def test_a_bias_makes_late_who_would_have_been_just_in_time() -> None:
     assert rehearse(deployment, times, [SLO], 300, bias=0.094).cannot_keep([SLO])
 
 
+def test_what_a_plan_saves_is_by_request_also_where_blocks_are_longer_as_environments_start() -> None:
+    setup, times = workers_and_function(1769), poisson_times(200, 12_000)
+    assert setup.profile is not None
+    function = deployment_of(single_route(plan_without_batching(1769)), setup, setup.profile)
+    all_that_waits = Plan(model="m", function="http://workers", policy=PolicyDocument.of(greedy(32, 1)))
+    workers = deployment_of(single_route(all_that_waits), setup, setup.profile)
+    one, other = (rehearse(each, times, setup.slos, 1000) for each in (workers, function))
+    assert one.requests[0] != other.requests[0]
+    apart = other.cost_per_request.value - one.cost_per_request.value
+    assert one.saving(other, 0.95).value == pytest.approx(apart, rel=1e-3)
+    assert other.saving(one, 0.95).value == pytest.approx(-apart, rel=1e-3)
+
+
 # --- arrivals that are remembered
 
 
@@ -196,8 +209,9 @@ def test_a_plan_is_rehearsed_at_the_rate_that_yesterday_came_next_as_well() -> N
         decision = tuner.decide(now, Trigger("periodic", now, "it is time"))
         assert decision.arrival_rate == pytest.approx(250, rel=0.01)
         assert decision.plan is not None
-        chosen[rose] = decision.plan.all_routes[-1].policy.servers, {one.keeps for one in decision.considered if "1 ×" in one.name}
-    assert chosen == {False: (1, {True}), True: (None, {False})}
+        alone = {one.keeps for one in decision.considered if "1 ×" in one.name and one.name.endswith(("at once", "ms"))}
+        chosen[rose] = "f-1769" in decision.plan.all_routes[-1].functions, alone
+    assert chosen[False][1] == {True} and chosen[True] == (True, {False})
 
 
 # --- decisions
@@ -547,13 +561,27 @@ def test_workers_that_are_overloaded_are_followed_by_what_serves_who_waits_as_we
     slo, step, setup = Slo(0.15), 1.7e9 + 80, workers_and_function(1769)
     for seed in range(2):
         before, after = poisson_times(200, 20_000, seed), poisson_times(600, 6_000, seed + 9) + 80
-        run = simulate_control(setup, np.concatenate([before[before < step], after]), decision=2.0)
+        run = simulate_control(
+            setup, np.concatenate([before[before < step], after]), settings=TuningSettings(premium=0.0), decision=2.0
+        )
         since = run.arrival_times - step
         first = [plan for at, plan in run.plans if at < step][-1]
         assert first.function == "http://workers" and first.policy is not None and first.policy.servers == 1
         late = run.latency > slo.latency
         assert late[(since > 0) & (since < 2)].mean() > 0.5  # one worker carries 340 a second
         assert late[(since > 4) & (since < 8)].mean() <= slo.error_budget  # two carry 680, and would for ten seconds more
+
+
+def test_workers_with_the_function_for_the_rest_are_taken_where_that_costs_next_to_nothing_and_carry_three_times_as_much() -> None:
+    slo, step, setup = Slo(0.15), 1.7e9 + 300, workers_and_function(1769)
+    before, after = poisson_times(200, 80_000), poisson_times(600, 12_000, 9) + 300
+    run = simulate_control(setup, np.concatenate([before[before < step], after]), decision=2.0)
+    told = [decision.why for decision in run.decisions if decision.at < step]
+    assert any("more, and carries whatever comes" in why for why in told)
+    standing = [plan for at, plan in run.plans if at < step][-1]
+    assert standing.all_routes[0].functions == ["http://workers", "f-1769"]
+    since = run.arrival_times - step
+    assert (run.latency > slo.latency)[(since > 0) & (since < 10)].mean() <= 0.02  # environments that start
 
 
 def test_who_waited_before_a_plan_came_is_no_proof_against_it() -> None:
