@@ -34,6 +34,7 @@ WINDOW, LONGER = 2.0, 10.0  # s, of which the percentile is looked at
 MEMORY_SIZES, LARGEST = (885, 1769), 32
 INTERCEPT, SLOPE, INIT = 0.03, 0.002, 0.5  # s of a batch on one core, and of a start
 WORKER_USD = 0.02  # an hour
+POOLS = (1, 2, 3)  # workers, of which one answers 340 requests/s at the most
 SLOS = (Slo(0.15), Slo(0.1))
 LOADS: dict[str, ArrivalProcess] = {
     "Poisson, 5/s": poisson(5.0),
@@ -54,12 +55,15 @@ def profile_of(name: str, memory_sizes: tuple[int, ...]) -> ServiceProfile:
 
 
 def setups() -> Iterator[tuple[str, TuningSetup]]:
-    """The function alone, with two promises; and workers that may serve in its place."""
+    """The function alone, with two promises; workers that may serve in its place; so many workers, and nothing else."""
     function = profile_of("f-{memory_mb}", MEMORY_SIZES)
     for slo in SLOS:
         yield f"within {1000 * slo.latency:g} ms", TuningSetup("m", (slo,), function)
-    worker = machine_offer("http://workers", profile_of("http://workers", MEMORY_SIZES[-1:]), WORKER_USD, LARGEST)
+    own = profile_of("http://workers", MEMORY_SIZES[-1:])
+    worker = machine_offer("http://workers", own, WORKER_USD, LARGEST)
     yield "with workers", TuningSetup("m", SLOS[:1], function, offers=(replace(worker, max_workers=16),))
+    for servers in POOLS:
+        yield f"{servers} workers alone", TuningSetup("m", SLOS[:1], own, offers=(worker,), servers=servers)
 
 
 def arrivals(process: ArrivalProcess, more: ArrivalProcess, seed: int) -> Array:

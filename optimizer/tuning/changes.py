@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor, log2
+from math import ceil, floor, log2, sqrt
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -194,6 +195,11 @@ class RateTest(_ArrivalTest):
         require(0 < window < np.inf, "window", window, "a number of seconds > 0")
         width = self._counts.width or 1.0
         return self._scan.dispersion.at(max(0, round(log2(window / width))))
+
+    def at_most(self, confidence: float) -> float:
+        """Ratio of the rate that it may be, with this one-sided confidence, to ``rate``; 1 before the first counts."""
+        seen = self.rate * self.seconds
+        return 1.0 + NormalDist().inv_cdf(confidence) * sqrt(self.dispersion(self.seconds) / seen) if seen > 0 else 1.0
 
     def expect(self, expected: ArrivalProcess) -> None:
         """Arrivals are, by a newer fit, as this process has them."""

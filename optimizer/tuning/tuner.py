@@ -61,6 +61,7 @@ LATEST = 64  # of them, that tell how many wait
 LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
 SAME_COST = 0.001  # of it, up to which plans cost the same: the one in force stays, or the one with the fewest late comes
 MOST_CORRECTIONS = 16  # settings of which a decision tells what was measured less predicted
+ROOM = 0.5  # of what a promise allows to be late, beyond which a table does not come because answers come sooner in the mean
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
 
@@ -326,11 +327,22 @@ class Tuner:
         if decision.plan is not None and rehearsal.waiting:  # which may be more than those need who come afterwards
             until = now + max(self.settings.least_between, self.settings.shortest)
             self._held = _Held(now, until, Trigger("periodic", until, "the plan was chosen for who waited then, too"))
+        self._look_again(now, decision.plan or self._plan)
         if decision.plan is None and trigger.kind == "promise":
             self._promise_back_off.found_right(rehearsal.rate, True)
         if decision.plan is None and now >= self._changed + self.settings.least_between:
-            self._back_off.found_right(rehearsal.rate, trigger.kind in ("rate", "burstiness"))
+            again = held is not None and held.trigger == trigger
+            self._back_off.found_right(rehearsal.rate, trigger.kind in ("rate", "burstiness") and not again)
         return decision
+
+    def _look_again(self, now: float, plan: Plan | None) -> None:
+        """A rate that was seen for a moment is known by some percent, which decide where servers are busy: look again."""
+        seconds, settings = self._rate.seconds, self.settings
+        if self._held is not None or plan is None or plan.routes or not _bounded(plan) or seconds >= settings.shortest:
+            return
+        until = now + max(min(seconds, settings.shortest - seconds), settings.pause)
+        words = f"requests had come at this rate for {seconds:.3g} s when it was decided about"
+        self._held = _Held(now, until, Trigger("rate", until, words))
 
     def _go_back(self, now: float, trigger: Trigger, before: Plan) -> Decision:
         """To the plan that is followed, as the buffers refuse the one that was written: a function is not there, perhaps."""
@@ -434,19 +446,25 @@ class Tuner:
     def _find_bias(self, rehearsal: _Rehearsal, times: Array, weight: float) -> None:
         """By how much the percentile that was measured exceeds that of the rehearsal of the plan in force, if surely at all.
 
-        Both are of the requests since the plan came into force. ``weight`` is what this has beside what was found before: all
-        where the promise was surely broken, as the rehearsal alone would leave the plan that breaks it.
+        Both are of the same requests, since the plan came into force: where the rate has changed, those before it tell nothing of
+        the latencies since. ``weight`` is what this has beside what was found before: all where the promise was surely broken, as
+        the rehearsal alone would leave the plan that breaks it.
         """
-        times = times[times >= self._since]
-        if self._plan is None or self._plan.routes or len(times) < self.settings.fewest:
+        if self._plan is None or self._plan.routes or not self._latencies:
             return
-        seen = np.array([latency for at, latency in self._latencies if at - latency >= times[0]])
+        at, latency = np.array(self._latencies).T
+        came = at - latency
+        known = came >= max(self._since, times[0])
+        seen = latency[known]
         if len(seen) < self.settings.fewest:
+            return
+        times = times[(times >= came[known].min()) & (times <= came[known].max())]
+        if len(times) < self.settings.fewest:
             return
         quantile = self.setup.slos[0].quantile
         measured = estimate_quantile(seen, quantile)
         try:
-            expected = rehearse(deployment_of(single_route(self._plan), self.setup, rehearsal.profile), times, self.setup.slos, 1.0)
+            expected = rehearse(rehearsal.deployment(self._plan), times, self.setup.slos, 1.0)
         except InvalidInput:  # batches larger than any that was measured
             return
         apart = measured.low > expected.percentile.high or measured.high < expected.percentile.low
@@ -510,7 +528,10 @@ class Tuner:
             if serving in alike and not fixed:
                 best = serving
             else:
-                best = min(alike, key=lambda one: one.runs[0].burden.sum() if fixed else one.most_late)
+                calm = alike
+                if fixed and alike[0].runs[0].burden_of == "latency":  # which is not worth the promise's room
+                    calm = [one for one in alike if one.most_late <= ROOM] or alike
+                best = min(calm, key=lambda one: one.runs[0].burden.sum() if fixed else one.most_late)
         else:
             best = min(tried, key=lambda one: (*one.failing, cost[id(one)]))
             if all(run.cannot_keep(slos) for run in best.runs):
@@ -658,16 +679,22 @@ class _Rehearsal:
         ratio = tuner._recent.counts.ratio_to_come(now, self.settings.memory)
         far = not 1 / self.settings.yesterday < ratio < self.settings.yesterday and ratio > 0
         self.all_times = [times, times[0] + (times - times[0]) / ratio] if far else [times]
+        brief = tuner._rate.seconds < self.settings.shortest
+        self.busier = tuner._rate.at_most(self.settings.confidence) if brief else 1.0
 
     def begin_with(self, waiting: int) -> None:
         """So many requests wait at the beginning: a plan that carries what comes and no more would be late for long."""
         self.waiting = waiting
         self.all_times = [np.concatenate([np.full(waiting, times[0]), times]) for times in self.all_times]
 
+    def deployment(self, plan: Plan) -> Deployment:
+        """What a plan runs on; raises ``InvalidInput`` where its batches are larger than any whose time is known."""
+        return deployment_of(single_route(plan), self.setup, self.profile)
+
     def tried(self, proposal: Proposal) -> _Tried | None:
         """What the plan would have done; ``None`` where its batches are larger than any whose time is known."""
         try:
-            deployment = deployment_of(single_route(proposal.plan), self.setup, self.profile)
+            deployment = self.deployment(proposal.plan)
         except InvalidInput:
             return None
         settings = self.settings
@@ -681,14 +708,20 @@ class _Rehearsal:
                 half_life=settings.half_life,
                 bias=self.bias,
             )
-            for times in self.all_times
+            for times in self._times_of(proposal)
         ]
         return _Tried(self, proposal, runs)
 
+    def _times_of(self, proposal: Proposal) -> list[Array]:
+        """Of servers that only carry so much also those of the rate that it may be, where it was seen for a moment only."""
+        times = self.all_times[0]
+        if self.busier == 1 or not _bounded(proposal.plan):
+            return self.all_times
+        return [*self.all_times, times[0] + (times - times[0]) / self.busier]
+
     def cost_of(self, tried: _Tried) -> CostCurve:
         """What a request costs under a plan, by rate."""
-        deployment = deployment_of(single_route(tried.proposal.plan), self.setup, self.profile)
-        return cost_curve(deployment, self.times, self.setup.slos, self.rate, self.settings.window)
+        return cost_curve(self.deployment(tried.proposal.plan), self.times, self.setup.slos, self.rate, self.settings.window)
 
 
 @dataclass(frozen=True, eq=False)
@@ -775,6 +808,11 @@ def _carried(deployment: Deployment) -> float:
     """Requests/s that its own servers answer at the most."""
     seconds = deployment.service.up_to(deployment.schedule.max_batch_size).mean_response
     return float((deployment.schedule.tables[0].servers or 0) * (np.arange(1, len(seconds) + 1) / seconds).max())
+
+
+def _bounded(plan: Plan) -> bool:
+    """Whether so many batches at most are served at once, whatever comes."""
+    return all(table.servers is not None for table in single_route(plan).rule().tables)
 
 
 def _plain(plan: Plan, route: Route, setup: TuningSetup) -> Plan:

@@ -222,7 +222,7 @@ class ModelProcess:
             except SluiceError as error:
                 words = f"{words}; it could not be put into force: {error}"
         await self._journal.note(model, words, **{**decision.document(), "changed": written, "seconds": round(seconds, 3)})
-        _log.info("%s: %s", model, words)
+        _log.log(logging.WARNING if decision.alarm else logging.INFO, "%s: %s", model, words)
 
     async def _tell(self, model: str, words: str) -> None:
         words = without_password(words)

@@ -45,27 +45,32 @@ def page(rows: Sequence[Row]) -> str:
                 while less was seen than environments are kept for, behind a first run over the same arrivals, in which they
                 start. A plan is fit to serve if the next five minutes surely keep the promise: a prediction interval on the
                 means of blocks, with 95 % confidence, to which those are added whom new environments would make late. If
-                yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well. Of the plans that
+                yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well; and before workers
+                that only carry so much, at the most that a rate may be which was seen for less than a minute. Of the plans that
                 are fit the cheapest is taken, recent arrivals weighing more, and of those within a thousandth of it the one with
-                the fewest late, or what is in force; one that rests on a fit must be 1 % cheaper.""",
+                the fewest late, or what is in force; one that rests on a fit must be 1 % cheaper. Of fixed workers, whose tables
+                cost the same, it is the one of least energy, or where none is known of least latency in the mean among those
+                that use at most half of what the promise allows to be late.""",
                 """**It changes little.** Another plan comes where what it saves, at the lower end of its interval on the same
                 arrivals, in as long as the plan in force has served, five minutes at the least and an hour at the most, is more
                 than its cold environments cost; no more than once a minute, and not before requests have
                 come at that rate for a minute, which a stall and what it held back do not: what waits for that is decided
                 about again when it is over, or after five minutes. A memory size of which no batch was measured gets 5 % of the
                 requests until 32 were, without the workers that it is to stand beside. A broken promise, or service times that
-                have changed, is acted on at once.""",
+                have changed, is acted on at once. Before workers that only carry so much, what was decided about a rate that was
+                seen for a moment is looked at again when it was seen for twice as long, until that is a minute.""",
                 """**It corrects itself.** How long requests are on their way through the buffer is measured of live batches, and
                 planned with ([live control](live-control.md#models-that-plan-themselves)). Where the measured percentile surely
-                lies above the rehearsed one, half of the difference is added to every rehearsed latency, and of what is left half
-                again at the next decision. Where workers that are too few break the promise, about as many requests as will wait
-                when another plan comes stand before the arrivals that are rehearsed; what is chosen for them is looked at again a
-                minute later. Who came before a plan did is no proof against it.""",
+                lies above the rehearsed one of the same requests, half of the difference is added to every rehearsed latency, and
+                of what is left half again at the next decision. Where workers that are too few break the promise, about as many
+                requests as will wait when another plan comes stand before the arrivals that are rehearsed; what is chosen for them
+                is looked at again a minute later. Who came before a plan did is no proof against it.""",
                 """**Without a profile** it begins with no batching at the largest memory size, and doubles the largest batch
                 whenever the last was measured, taking one twice as large to take at most twice as long. Other memory sizes are not
                 tried then. **With too few arrivals**, below 200 or in less than a minute, the plan stays; then plans are compared
                 whenever twice as long was seen, until that is each five minutes. **Where nothing keeps the promise** the plan with
-                the fewest late serves, and an alarm says which percentile can be reached at best.""",
+                the fewest late serves, and an alarm says which percentile can be reached at best, and of workers that are too few
+                how many requests a second they answer at the most.""",
             ),
             "`sluice simulate --policy control` runs it in virtual time, and prints what it decided:",
             "```sh\nsluice simulate --profile profile.json --trace trace.csv --slo 0.2 \\\n"

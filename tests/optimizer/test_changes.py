@@ -65,6 +65,18 @@ def test_the_rate_that_an_alarm_tells_is_the_new_one_and_not_what_was_before_wit
     assert np.mean(told) == pytest.approx(3 * RATE, rel=0.1)  # a window of a second told three quarters of it
 
 
+def test_the_rate_that_may_be_is_as_far_away_as_so_few_requests_leave_open() -> None:
+    exceeded = []
+    for seed in range(40):
+        test = learnt(poisson(RATE))
+        alarms_of(test, arrivals_of(poisson(3 * RATE), 6, seed + 100, 600), 606, 0.1)
+        exceeded.append(test.rate * test.at_most(0.95) < 3 * RATE)
+    assert np.mean(exceeded) < 0.15
+    steady = learnt(poisson(RATE))
+    assert 1 < steady.at_most(0.95) < 1.03
+    assert RateTest().at_most(0.95) == 1
+
+
 @pytest.mark.parametrize("process", [poisson(RATE), poisson(2.0), BURSTY, mmpp2(500.0, 10.0, 10.0, 1.0)])
 def test_a_steady_rate_is_no_alarm_however_bursty(process: ArrivalProcess) -> None:
     assert not alarms_of(learnt(process), arrivals_of(process, 4 * 3600, 2, 600), 4 * 3600 + 600)

@@ -16,7 +16,7 @@ from sluice.optimizer.recommend.offers import machine_offer
 from sluice.optimizer.tuning.decision import Decision, Trigger
 from sluice.optimizer.tuning.rate_tables import LARGEST, tables_of
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans
+from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans
 from sluice.optimizer.tuning.tuner import Tuner
 
 ADDRESS, BATCH, SLO = "http://gpu:8500", 8, Slo(0.6, 95)
@@ -33,6 +33,16 @@ def setup_of(energy: bool = True, servers: int = 1) -> TuningSetup:
     profile = profile_of(energy)
     offers = (machine_offer("gpu", profile, 0.5, BATCH),)
     return TuningSetup("m", (SLO,), profile, offers=offers, max_batch_size=BATCH, servers=servers)
+
+
+def busy_at_three_times(servers: int, seed: int) -> tuple[ControlledRun, float]:
+    """Workers of whom each answers 340 requests/s at the most, before whom 200/s become 600/s at once; and when (s)."""
+    points = [ProfilePoint(1, b, ServiceTime(0.03 + 0.002 * b), 0.03 + 0.002 * b) for b in (1, 2, 4, 8, 16, 32)]
+    profile = ServiceProfile(function=ADDRESS, points=points, max_batch_size=32)
+    offers = (machine_offer("gpu", profile, 0.02, 32),)
+    setup = TuningSetup("m", (Slo(0.15),), profile, offers=offers, max_batch_size=32, servers=servers)
+    times = np.concatenate([arrivals(200.0, 360.0, seed=seed), arrivals(600.0, 60.0, 360.0, seed + 1)])
+    return simulate_control(setup, times, decision=2.0), 360.0
 
 
 def arrivals(rate: float, seconds: float, begin: float = 0.0, seed: int = 0) -> Array:
@@ -100,6 +110,22 @@ def test_the_table_follows_the_rate() -> None:
     assert "last moment" in first[-1] and last and "last moment" not in last[-1]
     late = run.latency[run.arrival_times > 600] > SLO.latency
     assert float(late.mean()) < SLO.error_budget
+
+
+@pytest.mark.parametrize("seed", [1, 4, 7])
+def test_workers_that_become_busy_at_once_keep_the_promise_within_ten_seconds(seed: int) -> None:
+    run, step = busy_at_three_times(2, seed)
+    late, since = run.latency > 0.15, run.arrival_times - step
+    windows = [late[(since >= begin) & (since < begin + 10)].mean() for begin in (10, 20, 30, 40, 50)]
+    assert max(windows) <= 0.05
+    assert "last moment" in next(d.chosen for d in run.decisions if d.at > step and d.plan is not None)
+
+
+def test_a_rate_that_rose_is_no_proof_of_longer_latencies_than_are_rehearsed() -> None:
+    run, step = busy_at_three_times(2, 1)
+    first = next(d for d in run.decisions if d.at > step)
+    assert first.trigger.kind in ("rate", "promise") and first.at - step <= 3
+    assert first.bias < 0.002
 
 
 @pytest.mark.full
