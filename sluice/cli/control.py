@@ -23,7 +23,7 @@ from sluice.cli.file_kinds import JOURNAL, written_option
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.slo_options import slo_options
-from sluice.cli.values import DURATION, FILE, LIMIT, integer, numbers_option
+from sluice.cli.values import DURATION, FILE, LIMIT, PERIOD, integer, numbers_option
 from sluice.controller.deciding import DecidingProcess
 from sluice.controller.declared_plans import DeclaredPlans
 from sluice.controller.explained import explained
@@ -39,6 +39,7 @@ from sluice.optimizer.tuning.setup import TuningSettings
 
 LOAD_TIME = 5.0  # s
 FLEET_LOOK = 0.5  # s; a plan is written as often at most
+LEAST_WINDOW, MOST_WINDOW = 120.0, 43_200.0  # s: of less no plan is compared, and of yesterday more would not be known
 
 
 @click.command("control")
@@ -81,6 +82,12 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 @click.option("--max-batch-size", type=integer, help=f"Requests in a batch, at most  [default: {LARGEST_BATCH}]")
 @price_options
 @click.option("--period", type=DURATION, help="Between decisions when nothing happens  [default: 300; of a fleet 10]")
+@click.option(
+    "--window",
+    type=PERIOD,
+    help="Of the past that plans are rehearsed on, at most: from 2min to 12h, of which the newest 32768 requests count  "
+    "[default: 30min]",
+)
 @click.option("--load-time", type=DURATION, help=f"What loading a variant of a fleet takes  [default: {LOAD_TIME:g}]")
 @way_option
 @click.option("--lease", type=LIMIT, default=LEASE, show_default=True, help="After which another controller leads.")
@@ -101,6 +108,7 @@ def command(
     max_batch_size: int | None,
     billing: Billing,
     period: float | None,
+    window: float | None,
     load_time: float | None,
     buffer_overhead: float | None,
     lease: float,
@@ -121,6 +129,8 @@ def command(
             for line in explained(entry):
                 click.echo(line)
         return
+    in_bounds = window is None or LEAST_WINDOW <= window <= MOST_WINDOW
+    require(in_bounds, "--window", window, f"from {LEAST_WINDOW / 60:g}min to {MOST_WINDOW / 3600:g}h")
     require(lease >= 0.3, "--lease", lease, "seconds >= 0.3")
     require(servers is None or servers >= 1, "--servers", servers, "an integer >= 1")
     most = LARGEST_BATCH if max_batch_size is None else max_batch_size
@@ -142,7 +152,7 @@ def command(
         from sluice.optimizer.fleet import read_fleet, solve_fleet
 
         own = {"--profile": profile_paths, "--slo": [slo.name for slo in slos], "--function": function, "--memory": memory_sizes}
-        numbers = {"--servers": servers, "--max-batch-size": max_batch_size}
+        numbers = {"--servers": servers, "--max-batch-size": max_batch_size, "--window": window}
         for option, value in (own | numbers | {"--worker": worker_texts}).items():
             require(not value, option, value, "none beside --fleet, whose file says it")
         fleet = read_fleet(fleet_path).behind(buffer_overhead or 0.0)
@@ -160,7 +170,8 @@ def command(
         require(load_time is None, "--load-time", load_time, "given with --fleet alone")
         interpret()  # what watches; what is decided is decided in another process
         gc.freeze()  # what was imported stays
-        settings = TuningSettings() if period is None else TuningSettings(period=period)
+        usual = TuningSettings()
+        settings = replace(usual, period=usual.period if period is None else period, memory=window or usual.memory)
         profiles = by_model((path, behind_buffer(read_profile(path), buffer_overhead)) for path in _files(profile_paths))
         offers = _offers(worker_texts, billing, most, servers)
         fixed = None if worker_texts else servers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServicePr
 from sluice.batching.errors import InvalidInput
 from sluice.cli import control
 from sluice.cli.arrival_options import WAY
+from sluice.optimizer.tuning.setup import TuningSettings
 
 LAW = LinearServiceTime(0.01, 0.001)
 
@@ -47,6 +49,10 @@ def test_what_it_follows_and_where_is_asked_for(exit_of: Exit, tmp_path: Path) -
         (["--profile", str(tmp_path / "none.json")], "--profile"),
         (["--fleet", "fleet.yaml", "--profile", "profile.json"], "--profile"),
         (["--period", "0"], "period"),
+        (["--window", "119s"], "--window: 119.0 is not allowed; allowed: from 2min to 12h"),
+        (["--window", "13h"], "--window: 46800.0 is not allowed; allowed: from 2min to 12h"),
+        (["--window", "30"], "--window"),
+        (["--fleet", "fleet.yaml", "--window", "30min"], "--window: 1800.0 is not allowed; allowed: none beside --fleet"),
         (["--slo", "fast"], "slo"),
         (["--declared", "s3://plans"], "--declared: 's3://plans' is not allowed; allowed: file:PATH or ssm:/path/"),
     ):
@@ -73,6 +79,21 @@ def test_a_profile_whose_way_nobody_measured_is_planned_with_behind_the_way_that
         (tmp_path / f"{name}.json").write_bytes(write(ServiceProfile(function=name, **what)))
     assert "this" in exit_of("control", "--profile", str(tmp_path), "--redis-url", "redis://127.0.0.1:1/0")[2]
     assert told == {"a": WAY, "b": 0.002, "c": None}
+
+
+@pytest.mark.parametrize(("told", "memory"), [((), 1800.0), (("--window", "2min"), 120.0), (("--window", "12h"), 43_200.0)])
+def test_plans_are_rehearsed_on_as_much_of_the_past_as_is_asked_for(
+    told: tuple[str, ...], memory: float, exit_of: Exit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[TuningSettings] = []
+
+    def setups(*arguments: object) -> None:
+        found.extend(each for each in arguments if isinstance(each, TuningSettings))
+        raise InvalidInput("this", "far", "what is looked at")
+
+    monkeypatch.setattr(control, "ModelSetups", setups)
+    assert "this" in exit_of("control", *told, "--redis-url", "redis://127.0.0.1:1/0")[2]
+    assert found == [replace(TuningSettings(), memory=memory)]
 
 
 def test_workers_are_offered_to_the_model_of_their_profile_as_many_as_there_are(
