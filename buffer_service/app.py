@@ -54,6 +54,7 @@ from sluice.buffer_service.settings import PREFIX, Settings, misspelt
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.buffer_service.unanswered import UnansweredCounts, UnansweredRecord
 from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.http.connection import Fields, Patience
 from sluice.http.heap import keep_freed_memory
@@ -128,6 +129,10 @@ class BufferService:
         devices = Devices(WorkerRegistry(settings.redis_url, settings.namespace) if shared else None, clock)
         watch = Watch(self, Decisions(journal, clock), recorded, devices, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
+        self._unanswered = None
+        if shared:
+            counts = UnansweredCounts(settings.redis_url, settings.namespace)
+            self._unanswered = UnansweredRecord(counts, self._without_answer, time.time)
         self._callers: Callers | None = None
         self._lending: Lending | None = None
         self._alarms: Alarms = LoopAlarms()
@@ -154,6 +159,8 @@ class BufferService:
             self._tasks.append(asyncio.create_task(issuer.follow()))
         if self.page is not None:
             self._tasks.append(asyncio.create_task(self.page.keep_samples()))
+        if self._unanswered is not None:
+            self._tasks.append(asyncio.create_task(self._unanswered.follow()))
 
     async def stop(self) -> None:
         """Finish the batches under way, leave the queues, release everything."""
@@ -179,6 +186,8 @@ class BufferService:
         await self._follower.close()
         if self.page is not None:
             await self.page.close()
+        if self._unanswered is not None:
+            await self._unanswered.close()
         if self._store is not None:
             try:
                 await self._store.close()
@@ -209,6 +218,10 @@ class BufferService:
     def refusals(self) -> list[Refusal]:
         """The plans that are not followed."""
         return self._follower.refusals()
+
+    def _without_answer(self) -> dict[str, Mapping[str, int]]:
+        """By model, how many requests had no answer since this process began, by error."""
+        return {name: errors for name, model in self._models.items() if (errors := model.telemetry.unanswered)}
 
     def health(self, function: str) -> Mapping[str, Health]:
         """How the workers of a function are, by address, where it has several."""

@@ -476,12 +476,17 @@ class ModelTelemetry:
         self._not_answered("ClientLeft")
         self._counted(told, waited)
 
+    @property
+    def unanswered(self) -> dict[str, int]:
+        """Requests without an answer since this process began, by error."""
+        return {error: count.value for error, count in self._refused.items()}
+
     def totals(self) -> Totals:
         """What all requests have come to until now."""
         return Totals(
             self.came,
             self._violations.value,
-            {error: count.value for error, count in self._refused.items()},
+            self.unanswered,
             Counted.of(self._latency),
             Counted.of(self._sizes),
             self._invoked,

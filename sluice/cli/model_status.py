@@ -2,24 +2,32 @@
 
 No clock and no I/O; ``status.py`` reads and shows. Of what was recorded the newest ``window`` seconds say whether a promise is
 kept, and all of it what it cost. A request counts as late where it was answered later than promised, or with another status than
-2xx; one that was refused before it was in a batch is in no record. Costs are those of functions: the GB-seconds that were billed,
-or where nobody told these those of the function's own time, to which INIT of a cold start comes, and the fee of an invocation for
-each batch; of workers, and where no time was told, they are not known.
+2xx; one that was refused before it was in a batch is in no record, and is counted by error beside. Costs are those of functions:
+the GB-seconds that were billed, or where nobody told these those of the function's own time, to which INIT of a cold start comes,
+and the fee of an invocation for each batch; so are those of a function behind HTTP whose plan names its memory size. Of workers,
+and where no time was told, they are not known.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sluice.batching.documents import Plan, Slo, percentile_name
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.redis_plans import Reason
+from sluice.buffer_service.unanswered import Unanswered
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.billing.cost import measured_cost
 from sluice.optimizer.billing.prices import HOURS_PER_MONTH
+
+FOLLOWED_WITHIN = 5.0
+"""Seconds from when a plan was put into force until requests that come are batched by it, at every buffer that follows it."""
+MOST_OTHERS = 4
+"""Plans that are named beside the one in force."""
 
 
 class Promise(NamedTuple):
@@ -42,6 +50,15 @@ class Spent(NamedTuple):
     usd_per_month: float | None
 
 
+class OtherPlan(NamedTuple):
+    """Of the latest ``of`` batches so many left by another plan than the one in force, or a buffer says why it does not follow."""
+
+    digest: str
+    batches: int
+    of: int
+    reason: str = ""
+
+
 class ModelStatus(NamedTuple):
     """Of one model; ``seconds`` are those of which it is told what came, and whether promises were kept."""
 
@@ -56,6 +73,8 @@ class ModelStatus(NamedTuple):
     promises: Sequence[Promise]
     predicted_usd_per_million: float | None
     spent: Spent
+    unanswered: Unanswered
+    other_plans: Sequence[OtherPlan]
 
     @property
     def kept(self) -> bool | None:
@@ -66,11 +85,19 @@ class ModelStatus(NamedTuple):
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
         promises = [promise._asdict() for promise in self.promises]
-        return self._asdict() | {"promises": promises, "spent": self.spent._asdict(), "kept": self.kept}
+        others = [each._asdict() for each in self.other_plans]
+        told = {"promises": promises, "spent": self.spent._asdict(), "unanswered": self.unanswered._asdict()}
+        return self._asdict() | told | {"other_plans": others, "kept": self.kept}
 
 
 def recorded_status(
-    plan: Plan, put: Reason | None, batches: Sequence[MeasuredBatch], now: float, window: float, billing: Billing
+    plan: Plan,
+    put: Reason | None,
+    batches: Sequence[MeasuredBatch],
+    unanswered: Unanswered,
+    now: float,
+    window: float,
+    billing: Billing,
 ) -> ModelStatus:
     """Of a model in force by ``plan`` whose ``batches`` were recorded; ``now`` is by the clock that dated them (s)."""
     lately = [batch for batch in batches if batch.ended_at > now - window]
@@ -91,11 +118,24 @@ def recorded_status(
         [_promise(slo, lately) for slo in slos],
         None if predicted is None else 1e6 * predicted,
         _spent(plan, batches, since, now, billing),
+        unanswered,
+        _other_plans(plan, put, lately),
     )
 
 
-def told_status(told: Mapping[str, Any]) -> ModelStatus:
-    """Of a model as the live page of a buffer tells it (``buffer_service/page/status.py``); of all processes where it can."""
+def _other_plans(plan: Plan, put: Reason | None, batches: Sequence[MeasuredBatch]) -> list[OtherPlan]:
+    """By which other plans batches left whose first request came when this one was to be in force everywhere."""
+    if put is None:  # so many plans were written since that it is not known when this one was
+        return []
+    told = [batch.digest for batch in batches if batch.digest and batch.first_came >= put.at + FOLLOWED_WITHIN]
+    return [OtherPlan(digest, n, len(told)) for digest, n in Counter(told).most_common(MOST_OTHERS) if digest != plan.digest]
+
+
+def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
+    """Of a model as the live page of a buffer tells it (``buffer_service/page/status.py``); of all processes where it can.
+
+    Who had no answer, and which plan is refused, is of that one process; ``told_at`` is when it told it (s since 1970).
+    """
     shared, cost, plan = told["all_processes"], told["cost"], told["plan"]
     measured = shared if shared is not None else told["measured"]
     ended = shared["answered"] if shared is not None else told["measured"]["ended"]
@@ -126,6 +166,8 @@ def told_status(told: Mapping[str, Any]) -> ModelStatus:
         promises,
         cost["predicted"]["usd_per_million"],
         spent,
+        Unanswered(told_at - told["measured"]["seconds"], told["measured"]["refused"]),
+        [OtherPlan(refused["digest"] or "", 0, 0, refused["reason"])] if (refused := plan["refused"]) is not None else [],
     )
 
 
@@ -178,9 +220,10 @@ def _spent(plan: Plan, batches: Sequence[MeasuredBatch], since: float, now: floa
 
 def memory_of(function: str, plan: Plan) -> int | None:
     """MB of a function that a batch names: what its plan says of it, or its name; ``None`` of workers."""
+    first = plan.all_routes[0]
+    if len(plan.all_routes) == 1 and function == first.functions[0] and first.policy.servers is None and plan.memory_mb is not None:
+        return plan.memory_mb
     if "://" in function:
         return None
-    if len(plan.all_routes) == 1 and function == plan.all_routes[0].functions[0] and plan.memory_mb is not None:
-        return plan.memory_mb
     named = re.search(r"[-_]([1-9][0-9]{2,4})(:[^:]*)?$", function)
     return int(named[1]) if named else None

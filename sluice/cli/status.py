@@ -17,9 +17,10 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import without_password
 from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
 from sluice.buffer_service.stream_reader import RecordReader
+from sluice.buffer_service.unanswered import UnansweredCounts
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option, price_list
-from sluice.cli.model_status import ModelStatus, Promise, recorded_status, told_status
+from sluice.cli.model_status import ModelStatus, OtherPlan, Promise, recorded_status, told_status
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.values import DURATION, FILE
 from sluice.optimizer.billing import Billing
@@ -88,10 +89,14 @@ async def _recorded(redis_url: str, namespace: str, model: str, window: float, b
         leader = await board.leader()
     finally:
         await board.close()
-    statuses = []
-    for plan in sorted(plans, key=lambda plan: plan.model):
-        batches, now = _batches(redis_url, plan.model, namespace)
-        statuses.append(recorded_status(plan, put.get((plan.model, plan.digest)), batches, now, window, billing))
+    statuses, counts = [], UnansweredCounts(redis_url, namespace)
+    try:
+        for plan in sorted(plans, key=lambda plan: plan.model):
+            batches, now = _batches(redis_url, plan.model, namespace)
+            known = put.get((plan.model, plan.digest)), batches, await counts.of(plan.model)
+            statuses.append(recorded_status(plan, *known, now, window, billing))
+    finally:
+        await counts.close()
     return leader, statuses
 
 
@@ -117,13 +122,14 @@ def _told(url: str) -> tuple[str, list[ModelStatus]]:
     try:
         with urllib.request.urlopen(place, timeout=TIMEOUT) as answer:
             document = msgspec.json.decode(answer.read(MOST_BYTES))
-        return document["control"]["leader"], [told_status(each) for each in document["models"]]
+        at = datetime.fromisoformat(document["at"]).timestamp()
+        return document["control"]["leader"], [told_status(each, at) for each in document["models"]]
     except urllib.error.HTTPError as error:
         allowed = "a buffer with a page: not SLUICE_PAGE=off, and at SLUICE_ADMIN_PORT where that is set"
         raise InvalidInput("--url", without_password(place), f"{allowed} (it answers {error.code})") from None
     except OSError as error:
         raise StoreUnavailable(f"{without_password(place)} does not answer: {getattr(error, 'reason', error)}") from None
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise InvalidInput("--url", without_password(place), f"a buffer of this version ({error})") from None
 
 
@@ -133,7 +139,8 @@ def _show(statuses: list[ModelStatus], leader: str) -> None:
         for promise in status.promises:
             click.echo(f"  {percentile_name(promise.percentile)} within {1000 * promise.latency:g} ms: {_verdict(promise)}")
         click.echo(f"  {_came(status)}")
-        click.echo(f"  {_spent(status)}")
+        for line in (*_unanswered(status), _spent(status), *map(_other_plan, status.other_plans)):
+            click.echo(f"  {line}")
     if not statuses:
         click.echo("no model has a plan here")
     click.echo(f"control: {leader} leads" if leader else "control: nobody plans by himself")
@@ -160,6 +167,20 @@ def _came(status: ModelStatus) -> str:
         return f"{status.requests} requests in {status.seconds:.0f} s"
     rate, size = f"{status.arrival_rate:.4g}/s", f"{status.mean_batch_size:.3g}"
     return f"{status.requests} requests in {status.seconds:.0f} s, {rate}, in batches of {size}"
+
+
+def _unanswered(status: ModelStatus) -> list[str]:
+    by_error, since = status.unanswered.by_error, status.unanswered.since
+    if not by_error or since is None:
+        return []
+    counts = ", ".join(f"{n} {error}" for error, n in sorted(by_error.items(), key=lambda each: -each[1]))
+    return [f"without an answer since {_date(since)} UTC: {counts}"]
+
+
+def _other_plan(other: OtherPlan) -> str:
+    if other.reason:
+        return f"another plan{f', {other.digest},' if other.digest else ''} is not followed by this buffer: {other.reason}"
+    return f"{other.batches} of {other.of} batches left by another plan, {other.digest}, which some buffer follows"
 
 
 def _spent(status: ModelStatus) -> str:

@@ -12,15 +12,19 @@ from pathlib import Path
 
 import pytest
 import redis
+from msgspec.structs import replace
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Slo
+from sluice.batching.errors import StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.batch_stream import BATCHES, FIELD, batch_stream_key, pack_batches
 from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.unanswered import UnansweredCounts
+from sluice.cli import model_status
 from sluice.local.redis_server import RedisServer
 from sluice.optimizer.billing import default_prices
-from tests.buffer_service.conftest import Function, Plans, plan, serving
+from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, plan, serving
 
 Exit = Callable[..., tuple[int, str, str]]
 NAN = float("nan")
@@ -127,6 +131,50 @@ def test_it_is_said_in_words(exit_of: Exit, deployment: Deployment) -> None:
     ]
 
 
+def test_who_had_no_answer_is_counted_by_error(exit_of: Exit, deployment: Deployment) -> None:
+    async def count() -> None:
+        counts = UnansweredCounts(deployment.url, deployment.namespace)
+        await counts.add("mlp", {"Overloaded": 3}, 1.7e9)
+        await counts.add("mlp", {"Overloaded": 2, "DispatchFailed": 1}, 1.8e9)
+        await counts.close()
+
+    deployment.put(planned(), planned("quiet", "quiet-885:live"))
+    asyncio.run(count())
+    _, said, _ = exit_of("status", "--json", *deployment.where)
+    told = {each["model"]: each["unanswered"] for each in json.loads(said)["models"]}
+    assert told["mlp"] == {"since": 1.7e9, "by_error": {"DispatchFailed": 1, "Overloaded": 5}}
+    assert told["quiet"] == {"since": None, "by_error": {}}
+    _, said, _ = exit_of("status", "mlp", *deployment.where)
+    assert "  without an answer since 2023-11-14 22:13:20 UTC: 5 Overloaded, 1 DispatchFailed" in said.splitlines()
+
+
+def test_batches_of_another_plan_than_the_one_in_force_are_told(
+    exit_of: Exit, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment.put(planned())
+    ended = [(1.0, planned().digest), (0.5, "elsewhere"), (0.4, "elsewhere"), (0.3, "")]
+    deployment.record("mlp", *(batch(ago, (0.1,))._replace(digest=digest) for ago, digest in ended))
+    _, said, _ = exit_of("status", "--json", *deployment.where)
+    assert json.loads(said)["models"][0]["other_plans"] == []  # the plan was written later
+    monkeypatch.setattr(model_status, "FOLLOWED_WITHIN", -60.0)
+    _, said, _ = exit_of("status", *deployment.where)
+    assert "  2 of 3 batches left by another plan, elsewhere, which some buffer follows" in said.splitlines()
+
+
+@pytest.mark.parametrize(("servers", "known"), [(None, True), (2, False)])
+def test_a_function_behind_http_costs_and_a_worker_does_not(
+    servers: int | None, known: bool, exit_of: Exit, deployment: Deployment
+) -> None:
+    policy = PolicyDocument.of(constructors.greedy(2, servers) if servers else constructors.size_or_timeout(2, 0.05))
+    deployment.put(Plan(model="mlp", function="http://host:1", policy=policy, slo=Slo(0.2), memory_mb=885))
+    deployment.record("mlp", *(batch(10, (0.1, 0.1), "http://host:1", billed=NAN, service=0.25) for _ in range(10)))
+    _, said, _ = exit_of("status", "--json", *deployment.where)
+    spent, prices = json.loads(said)["models"][0]["spent"], default_prices()
+    usd = 10 * (0.25 * 885 / 1024 * prices.gb_second("arm64") + prices.function.request)
+    assert spent["usd"] == (pytest.approx(usd) if known else None)
+    assert spent["untold"] == (0 if known else 10)
+
+
 def test_of_few_requests_nothing_is_claimed(exit_of: Exit, deployment: Deployment) -> None:
     deployment.put(planned())
     deployment.record("mlp", *(batch(1, (0.1,)) for _ in range(19)))
@@ -192,6 +240,20 @@ async def test_a_buffer_tells_the_same_without_a_redis(exit_of: Exit) -> None:
         assert (code, told["kept"], told["requests"]) == (0, True, 25)
         assert told["promises"] == [{"percentile": 95.0, "latency": 0.5, "late_percent": 0.0, "kept": True}]
         assert told["digest"] == plan(policy).digest and told["spent"]["usd"] is None
+        assert (told["unanswered"]["by_error"], told["other_plans"]) == ({}, [])
+
+
+async def test_a_buffer_tells_which_plan_it_does_not_follow_and_who_had_no_answer(exit_of: Exit) -> None:
+    plans, gone = Plans(plan(NO_BATCHING)), replace(plan(NO_BATCHING), function="gone", digest="")
+    async with serving(Function(), NO_BATCHING, plans=plans) as buffer:
+        await buffer.post("/models/m", b"1")
+        buffer.service.model("m").telemetry.refused(StoreUnavailable("away"))
+        plans.plans = [gone]
+        await buffer.service.look()
+        code, said, _ = await asyncio.to_thread(exit_of, "status", "m", "--url", buffer.url)
+        assert code == 0
+        assert "\n  without an answer since 20" in said and " UTC: 1 StoreUnavailable\n" in said
+        assert f"  another plan, {gone.digest}, is not followed by this buffer: " in said
 
 
 def test_the_page_says_what_it_shows() -> None:
