@@ -133,9 +133,9 @@ def _with_overflow(answer: Answer) -> Answer:
 def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: Callable[[float], None]) -> Answer:
     """The choice beside what it is to be compared with."""
     question, (best, *runners_up) = settings.question, choice.settings
-    unbatched = [on_record(question, setting) for setting in settings.unbatched()]
+    unbatched = settings.unbatched()
     kept = [setting for setting in unbatched if setting.keeps(question.promised)]
-    none = min(kept, key=lambda s: s.cost.per_request) if kept else _quickest_of(settings, unbatched)
+    none = on_record(question, min(kept, key=lambda s: s.cost.per_request) if kept else _quickest_of(settings, unbatched))
     longest = question.longest_timeout * (1 - 1e-9)
     return Answer(
         question=question,
