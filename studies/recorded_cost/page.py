@@ -65,7 +65,7 @@ def choice(rows: Sequence[Row]) -> str:
     better = sum(row.half_billed < row.half_fit_billed for row in others)
     return f"""
             Among settings that are near by prediction the record chooses. In {len(others)} of {len(rows)} cells it chose another
-            plan from the first half than the fit did; on the second half that plan was cheaper in {better} of them, by
+            plan from the first half than the fit did; on the second half it was the cheaper in {better} of these, by
             {100 * cheaper(others):.1f} % in the mean, and at most {100 * max(row.half_late for row in others):.2g} % were late."""
 
 
