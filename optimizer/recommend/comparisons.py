@@ -22,7 +22,7 @@ from sluice.optimizer.recommend.every_load import EveryLoad
 from sluice.optimizer.recommend.function_choice import first_percentile
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.last_moment import LastMoment, cheapest_last_moments
-from sluice.optimizer.recommend.question import N_TIMEOUTS, Question
+from sluice.optimizer.recommend.question import N_TIMEOUTS
 from sluice.optimizer.recommend.search import SAME, Choice
 
 N_FRONTIER = 12
@@ -153,6 +153,14 @@ def break_even(settings: FunctionSettings, best: FunctionSetting, none: Function
     """Requests/s from which on the setting ``best`` earns its buffer, against ``none``; ``None`` where it never does."""
     if best.batch_size == 1:
         return None
+    here = settings.question.arrival_rate
+    return earned_from(bill_by_rate(settings, best), here, best.cost, none, best.fitted is not None)
+
+
+def bill_by_rate(settings: FunctionSettings, best: FunctionSetting) -> Callable[[float], BatchCost]:
+    """From an arrival rate (requests/s) to what a request costs there, by the setting ``best`` for another."""
+    if best.batch_size == 1:
+        return lambda rate: best.cost
     process, here = settings.question.arrivals, settings.question.arrivals.arrival_rate
     jumps = float(-process.D0.diagonal().min()) * best.timeout
     fullest = here * max(1.0, MOST_JUMPS / jumps)  # beyond it batches, which only grow with the rate, are taken to be as there
@@ -169,7 +177,7 @@ def break_even(settings: FunctionSettings, best: FunctionSetting, none: Function
             cold = starts.share(settings.index(best), sizes, np.array(best.policy.hold[1:-1]), process.sped_up(rate / here))
         return settings.bill(sizes, settings.service_of(best), cold)
 
-    return _earned_from(bill, settings.question, best, none)
+    return bill
 
 
 def break_even_of(plan: EveryLoad, none: FunctionSetting) -> float | None:
@@ -177,19 +185,22 @@ def break_even_of(plan: EveryLoad, none: FunctionSetting) -> float | None:
     if plan.batch_size == 1:
         return None
     here = plan.sizes.question.arrivals.arrival_rate
-    return _earned_from(lambda rate: plan.cost_at(rate / here), plan.sizes.question, plan, none)
+    recorded = plan.fitted is not None
+    return earned_from(lambda rate: plan.cost_at(rate / here), plan.sizes.question.arrival_rate, plan.cost, none, recorded)
 
 
-def _earned_from(
-    bill: Callable[[float], BatchCost], question: Question, batched: FunctionSetting | EveryLoad, none: FunctionSetting
+def earned_from(
+    bill: Callable[[float], BatchCost], here: float, billed: BatchCost, none: FunctionSetting, recorded: bool = False
 ) -> float | None:
-    """By a bill that is predicted at every rate, in proportion to what ``batched`` costs here, also on arrivals recorded."""
-    here = question.arrival_rate
-    beyond = 1.0 if batched.fitted is None else batched.cost.per_request / bill(here).per_request
+    """Requests/s from which on what is ``billed`` at the rate ``here`` earns its fixed cost, against ``none``.
+
+    By a bill that is predicted at every rate; where it was ``recorded`` here, in proportion to that.
+    """
+    beyond = billed.per_request / bill(here).per_request if recorded else 1.0
 
     def saving(rate: float) -> float:
         predicted = bill(rate)
         return none.cost.by_request - (beyond * predicted.per_request + predicted.moving)
 
-    fixed = batched.cost.fixed_per_month - none.cost.fixed_per_month
+    fixed = billed.fixed_per_month - none.cost.fixed_per_month
     return solve_break_even(saving, fixed, start=here, lowest=min(LOWEST, here), highest=max(HIGHEST, here))

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 
 import numpy as np
 from msgspec import UNSET
@@ -32,6 +33,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import BatchCost, cost_of_parts
 from sluice.optimizer.function.latency import LatencyPrediction, mixture
 from sluice.optimizer.recommend.candidate import shown_percentiles
+from sluice.optimizer.recommend.comparisons import bill_by_rate, earned_from
 from sluice.optimizer.recommend.function_choice import cheapest_setting, choose_setting
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.question import Question
@@ -111,6 +113,18 @@ class SizedAnswer:
     def saving(self) -> float | None:
         """The part of the cost without regard to size that is saved; ``None`` where that keeps no SLO."""
         return None if self.one_queue is None else 1 - self.cost.per_request / self.one_queue.cost.per_request
+
+    @cached_property
+    def break_even_arrival_rate(self) -> float | None:
+        """Requests/s of all sizes from which on the queues earn the buffer; ``None``: at no rate, or no batching keeps no SLO."""
+        here = self.question.arrivals.arrival_rate
+        bills = [bill_by_rate(FunctionSettings(of.question), of.best) for of in self.classes]
+
+        def bill(rate: float) -> BatchCost:
+            parts = [(of.share, of.best.memory_mb, bill(of.share * rate)) for of, bill in zip(self.classes, bills, strict=True)]
+            return replace(cost_of_parts(parts), fixed_terms=self.cost.fixed_terms)
+
+        return None if self.no_batching is None else earned_from(bill, here, self.cost, self.no_batching)
 
     def plan(self, model: str, size: RequestSize, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: a route for each class, or a plain plan of one, that says how a request's size is read."""

@@ -50,7 +50,9 @@ def verdict(answer: SizedAnswer) -> str:
     direct, rate = answer.no_batching, answer.question.arrivals.arrival_rate
     if direct is not None and len(answer.classes) == 1 and answer.classes[0].best.batch_size == 1:
         return no_buffer(direct.cost.in_all(rate), rate)
-    return decided_by_queues(len(answer.classes), answer.cost, None if direct is None else direct.cost, rate)
+    since = answer.break_even_arrival_rate
+    pays = "; it pays at no rate" if since is None else f"; it pays from {since:.4g} on"
+    return decided_by_queues(len(answer.classes), answer.cost, None if direct is None else direct.cost, rate, pays)
 
 
 def sentences(answer: SizedAnswer, run: RunStatistics | None) -> list[str]:

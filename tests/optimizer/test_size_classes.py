@@ -169,6 +169,24 @@ def test_latency_and_cost_of_a_class_are_those_of_a_run_with_every_size_its_own(
         assert of.best.keeps(answer.question.slos)
 
 
+@pytest.mark.full
+def test_at_the_rate_from_which_queues_pay_a_run_saves_what_the_buffer_costs(answer: SizedAnswer) -> None:
+    """Batches are emptier or fuller there than at the rate that was asked for, and a request costs something else."""
+    rate, here, direct = answer.break_even_arrival_rate, answer.question.arrivals.arrival_rate, answer.no_batching
+    assert rate is not None and direct is not None and not here / 1.5 < rate < 1.5 * here
+    seen = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        times = np.cumsum(answer.question.arrivals.sped_up(rate / here).sample(60_000, rng))
+        seen.append(simulate_sizes(answer.deployment(MIX), times, MIX.draw(60_000, rng), rng).cost_per_request)
+    moved = answer.cost.by_request - answer.cost.per_request  # which is as much at any rate
+    saved = direct.cost.by_request - moved - float(np.mean(seen))
+    fixed = answer.cost.fixed_per_month - direct.cost.fixed_per_month
+    assert rate * SECONDS_PER_MONTH * saved == pytest.approx(fixed, rel=0.02)
+    constant = fixed / (SECONDS_PER_MONTH * (direct.cost.by_request - answer.cost.by_request))
+    assert abs(constant / rate - 1) > 0.02  # what it would be if a request cost the same there
+
+
 def test_one_queue_regardless_of_size_is_predicted_as_well() -> None:
     """Size-or-timeout, where most batches are of several sizes."""
     times = service_by_size(sized_profile(True), 1769, 8).under(MIX)
