@@ -152,9 +152,10 @@ def command(
         from sluice.optimizer.fleet import read_fleet, solve_fleet
 
         own = {"--profile": profile_paths, "--slo": [slo.name for slo in slos], "--function": function, "--memory": memory_sizes}
-        numbers = {"--servers": servers, "--max-batch-size": max_batch_size, "--window": window}
+        numbers = {"--servers": servers, "--max-batch-size": max_batch_size}
         for option, value in (own | numbers | {"--worker": worker_texts}).items():
             require(not value, option, value, "none beside --fleet, whose file says it")
+        require(window is None, "--window", window, "none beside --fleet, which keeps two minutes of the demand")
         fleet = read_fleet(fleet_path).behind(buffer_overhead or 0.0)
         of_fleet = ControlSettings(
             look=FLEET_LOOK,

@@ -4,8 +4,8 @@ No clock and no I/O; ``status.py`` reads and shows. Of what was recorded the new
 kept, and all of it what it cost. A request counts as late where it was answered later than promised, or with another status than
 2xx; one that was refused before it was in a batch is in no record, and is counted by error beside. Costs are those of functions:
 the GB-seconds that were billed, or where nobody told these those of the function's own time, to which INIT of a cold start comes,
-and the fee of an invocation for each batch; so are those of a function behind HTTP whose plan names its memory size. Of workers,
-and where no time was told, they are not known.
+and the fee of an invocation for each batch; so are those of a function behind HTTP whose plan names its memory size. Of workers
+they are their hours, where a price is told. What is not told, or has no price, is not known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sluice.batching.documents import Plan, Slo, percentile_name
@@ -31,16 +31,32 @@ MOST_OTHERS = 4
 
 
 class Promise(NamedTuple):
-    """An SLO, which percent of the requests were late, and whether that is kept: ``None`` where too few came to tell."""
+    """An SLO, which percent of the requests were late, and whether that is kept: ``None`` where too few came to tell.
+
+    ``measured`` is the percentile that was (s), or where that is not ``exact`` the end of the bucket in which it was; ``None``: not
+    known.
+    """
 
     percentile: float
     latency: float
     late_percent: float | None
     kept: bool | None
+    measured: float | None
+    exact: bool
+
+
+class Noticed(NamedTuple):
+    """What controllers wrote last: a decision, with its alarm, and a hole in the record; in words, and when (s since 1970)."""
+
+    decided: str = ""
+    decided_at: float | None = None
+    alarm: str = ""
+    hole: str = ""
+    hole_at: float | None = None
 
 
 class Spent(NamedTuple):
-    """USD for functions, for so many requests since a time (s since 1970; ``None``: not told); of ``untold`` batches none is."""
+    """USD, for so many requests since a time (s since 1970; ``None``: not told); of ``untold`` batches none is."""
 
     since: float | None
     requests: int
@@ -75,6 +91,7 @@ class ModelStatus(NamedTuple):
     spent: Spent
     unanswered: Unanswered
     other_plans: Sequence[OtherPlan]
+    noticed: Noticed
 
     @property
     def kept(self) -> bool | None:
@@ -87,7 +104,7 @@ class ModelStatus(NamedTuple):
         promises = [promise._asdict() for promise in self.promises]
         others = [each._asdict() for each in self.other_plans]
         told = {"promises": promises, "spent": self.spent._asdict(), "unanswered": self.unanswered._asdict()}
-        return self._asdict() | told | {"other_plans": others, "kept": self.kept}
+        return self._asdict() | told | {"other_plans": others, "noticed": self.noticed._asdict(), "kept": self.kept}
 
 
 def recorded_status(
@@ -95,11 +112,16 @@ def recorded_status(
     put: Reason | None,
     batches: Sequence[MeasuredBatch],
     unanswered: Unanswered,
+    noticed: Noticed,
     now: float,
     window: float,
     billing: Billing,
+    worker_usd: float | None,
 ) -> ModelStatus:
-    """Of a model in force by ``plan`` whose ``batches`` were recorded; ``now`` is by the clock that dated them (s)."""
+    """Of a model in force by ``plan`` whose ``batches`` were recorded; ``now`` is by the clock that dated them (s).
+
+    ``worker_usd`` is what an hour of a worker costs; ``None``: not known.
+    """
     lately = [batch for batch in batches if batch.ended_at > now - window]
     since = min((batch.ended_at for batch in batches), default=now)
     seconds = min(window, now - since)
@@ -117,10 +139,22 @@ def recorded_status(
         requests / len(lately) if lately else None,
         [_promise(slo, lately) for slo in slos],
         None if predicted is None else 1e6 * predicted,
-        _spent(plan, batches, since, now, billing),
+        _spent(plan, batches, since, now, billing, worker_usd),
         unanswered,
         _other_plans(plan, put, lately),
+        noticed,
     )
+
+
+def noticed_of(decisions: Iterable[Mapping[str, Any]]) -> Noticed:
+    """What is newest in what the journal has of a model, newest first (``buffer_service/page/decisions.py``)."""
+    found = Noticed()
+    for each in decisions:
+        if each["trigger"] and not found.decided:
+            found = found._replace(decided=each["sentence"], decided_at=each["at"], alarm=each["alarm"])
+        if each["hole"] and not found.hole:
+            found = found._replace(hole=each["sentence"], hole_at=each["at"])
+    return found
 
 
 def _other_plans(plan: Plan, put: Reason | None, batches: Sequence[MeasuredBatch]) -> list[OtherPlan]:
@@ -143,7 +177,9 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
     for i, slo in enumerate(plan["promises"]):
         late = 100 * measured["late"] / ended if i == 0 and ended and measured["late"] is not None else None
         kept = _kept(slo["percentile"], late, ended) if i == 0 else _kept_by_bounds(slo, measured["latency"])
-        promises.append(Promise(slo["percentile"], slo["latency"], late, kept))
+        bounds = _bounds(slo, measured["latency"])
+        end = None if bounds is None else bounds["at_most"]
+        promises.append(Promise(slo["percentile"], slo["latency"], late, kept, end, exact=False))
     used = cost["used"] or {}
     hourly = used.get("usd_per_hour")
     spent = Spent(
@@ -168,20 +204,34 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
         spent,
         Unanswered(told_at - told["measured"]["seconds"], told["measured"]["refused"]),
         [OtherPlan(refused["digest"] or "", 0, 0, refused["reason"])] if (refused := plan["refused"]) is not None else [],
+        noticed_of(told["decisions"]),
     )
 
 
 def _promise(slo: Slo, batches: Sequence[MeasuredBatch]) -> Promise:
     """What latencies tell stands for all answers of their batch: other processes have the callers of some of them."""
     counted = late = 0.0
+    took: list[tuple[float, float]] = []  # a latency, and how many answers it stands for
     for batch in batches:
         if batch.latencies:
             answered = batch.size - batch.failed
+            took += [(latency, answered / len(batch.latencies)) for latency in batch.latencies]
             counted += answered
             late += answered * sum(latency > slo.latency for latency in batch.latencies) / len(batch.latencies)
         counted, late = counted + batch.failed, late + batch.failed
     percent = 100 * late / counted if counted else None
-    return Promise(slo.percentile, slo.latency, percent, _kept(slo.percentile, percent, counted))
+    kept = _kept(slo.percentile, percent, counted)
+    return Promise(slo.percentile, slo.latency, percent, kept, _percentile(slo, took, counted), exact=True)
+
+
+def _percentile(slo: Slo, took: list[tuple[float, float]], counted: float) -> float | None:
+    """The latency that as many of all requests kept as the SLO promises; ``None`` where so many have none."""
+    left = slo.quantile * counted
+    for latency, stands_for in sorted(took):
+        left -= stands_for
+        if left <= 1e-9 * counted:
+            return latency
+    return None
 
 
 def _kept(percentile: float, late_percent: float | None, requests: float) -> bool | None:
@@ -194,7 +244,7 @@ def _kept(percentile: float, late_percent: float | None, requests: float) -> boo
 
 def _kept_by_bounds(slo: Mapping[str, Any], latencies: Sequence[Mapping[str, Any]]) -> bool | None:
     """By a percentile that is known to lie between two ends of buckets."""
-    known = next((each for each in latencies if each["name"] == percentile_name(slo["percentile"])), None)
+    known = _bounds(slo, latencies)
     if known is None:
         return None
     if known["at_most"] is not None and known["at_most"] <= slo["latency"]:
@@ -202,11 +252,21 @@ def _kept_by_bounds(slo: Mapping[str, Any], latencies: Sequence[Mapping[str, Any
     return False if known["above"] >= slo["latency"] else None
 
 
-def _spent(plan: Plan, batches: Sequence[MeasuredBatch], since: float, now: float, billing: Billing) -> Spent:
-    usd, requests, untold = 0.0, 0, 0
+def _bounds(slo: Mapping[str, Any], latencies: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    return next((each for each in latencies if each["name"] == percentile_name(slo["percentile"])), None)
+
+
+def _spent(
+    plan: Plan, batches: Sequence[MeasuredBatch], since: float, now: float, billing: Billing, worker_usd: float | None
+) -> Spent:
+    workers = _workers(plan) if worker_usd is not None and batches else 0
+    usd, requests, untold = (worker_usd or 0.0) * workers * (now - since) / 3600, 0, 0
     for batch in batches:
         memory_mb = memory_of(batch.function, plan)
-        cost = math.nan if memory_mb is None else measured_cost(batch, memory_mb, billing)
+        if memory_mb is not None:
+            cost = measured_cost(batch, memory_mb, billing)
+        else:
+            cost = 0.0 if workers and "://" in batch.function else math.nan  # in their hours
         if math.isnan(cost):
             untold += 1
             continue
@@ -216,6 +276,16 @@ def _spent(plan: Plan, batches: Sequence[MeasuredBatch], since: float, now: floa
         return Spent(since if batches else None, 0, untold, None, None, None)
     month = usd / (now - since) * 3600 * HOURS_PER_MONTH if now > since else None
     return Spent(since, requests, untold, usd, 1e6 * usd / requests, month)
+
+
+def _workers(plan: Plan) -> int:
+    """How many workers behind HTTP a plan asks: of each function as many as it has addresses, or its tables have servers."""
+    found: dict[str, int] = {}
+    for route in plan.all_routes:
+        for function, table in zip(route.functions, route.rule().tables, strict=True):
+            if "://" in function and memory_of(function, plan) is None:
+                found[function] = max(found.get(function, 0), table.servers or 0, len(function.split(",")))
+    return sum(found.values())
 
 
 def memory_of(function: str, plan: Plan) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,17 +16,19 @@ from sluice.batching.documents import percentile_name
 from sluice.batching.errors import InvalidInput, StoreUnavailable, require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import without_password
+from sluice.buffer_service.page.decisions import decision_of
 from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.unanswered import UnansweredCounts
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option, price_list
-from sluice.cli.model_status import ModelStatus, OtherPlan, Promise, recorded_status, told_status
+from sluice.cli.model_status import ModelStatus, Noticed, OtherPlan, Promise, noticed_of, recorded_status, told_status
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.values import DURATION, FILE
 from sluice.optimizer.billing import Billing
 
 TIMEOUT = 10.0  # s
+MOST_DECISIONS = 200  # of the journal in Redis, of all models
 MOST_BYTES = 64 * 1024 * 1024  # of what a buffer tells
 
 
@@ -41,6 +44,12 @@ MOST_BYTES = 64 * 1024 * 1024  # of what a buffer tells
     show_default=True,
     help="The newest so many say whether a promise is kept; a buffer has its own five minutes.",
 )
+@click.option(
+    "--worker-usd",
+    type=float,
+    metavar="USD",
+    help="What an hour of a worker behind HTTP costs; without it workers are not in the costs.",
+)
 @click.option("--prices", type=FILE, metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
 @architecture_option
 @redis_option
@@ -50,26 +59,29 @@ def command(
     model: str,
     url: str | None,
     window: float,
+    worker_usd: float | None,
     prices: str | None,
     architecture: str,
     redis_url: str,
     namespace: str,
     as_json: bool,
 ) -> None:
-    """Say of each model, or of one, which plan is in force, whether it keeps its promise, and what its functions cost so far.
+    """Say of each model, or of one, which plan is in force, whether it keeps its promise, and what it cost so far.
 
     From what the buffers recorded in Redis, as far back as they keep it (SLUICE_BATCHES_KEPT); a promise is neither kept nor broken
     where too few requests came to tell.
     """
     require(0 < window < float("inf"), "--window", window, "a number of seconds > 0")
+    require(worker_usd is None or 0 <= worker_usd < float("inf"), "--worker-usd", worker_usd, "USD an hour, >= 0")
     billing = Billing(price_list(prices), architecture)
     if url is not None:
+        require(worker_usd is None, "--worker-usd", worker_usd, "none with --url: a buffer does not tell of the workers' hours")
         leader, statuses = _told(url)
     else:
         if redis_url.startswith("memory://"):
             raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers; of a buffer without one say --url")
         require_redis(redis_url)
-        leader, statuses = asyncio.run(_recorded(redis_url, namespace, model, window, billing))
+        leader, statuses = asyncio.run(_recorded(redis_url, namespace, model, window, billing, worker_usd))
     if model:
         statuses = [status for status in statuses if status.model == model]
         known = "one that has a plan in force; `sluice status` lists them"
@@ -81,20 +93,24 @@ def command(
     _show(statuses, leader)
 
 
-async def _recorded(redis_url: str, namespace: str, model: str, window: float, billing: Billing) -> tuple[str, list[ModelStatus]]:
+async def _recorded(
+    redis_url: str, namespace: str, model: str, window: float, billing: Billing, worker_usd: float | None
+) -> tuple[str, list[ModelStatus]]:
     board = RedisPlans(redis_url, namespace)
     try:
         plans = [plan for plan in await board.plans() if model in ("", plan.model)]
         put = {(each.model, each.digest): each for each in reversed(await board.reasons(HISTORY))}
         leader = await board.leader()
+        decisions = [told for line in await board.decisions(MOST_DECISIONS) if (told := decision_of(line)) is not None]
     finally:
         await board.close()
     statuses, counts = [], UnansweredCounts(redis_url, namespace)
     try:
         for plan in sorted(plans, key=lambda plan: plan.model):
             batches, now = _batches(redis_url, plan.model, namespace)
-            known = put.get((plan.model, plan.digest)), batches, await counts.of(plan.model)
-            statuses.append(recorded_status(plan, *known, now, window, billing))
+            noticed = noticed_of(each for each in decisions if each["model"] == plan.model)
+            known = put.get((plan.model, plan.digest)), batches, await counts.of(plan.model), noticed
+            statuses.append(recorded_status(plan, *known, now, window, billing, worker_usd))
     finally:
         await counts.close()
     return leader, statuses
@@ -139,7 +155,7 @@ def _show(statuses: list[ModelStatus], leader: str) -> None:
         for promise in status.promises:
             click.echo(f"  {percentile_name(promise.percentile)} within {1000 * promise.latency:g} ms: {_verdict(promise)}")
         click.echo(f"  {_came(status)}")
-        for line in (*_unanswered(status), _spent(status), *map(_other_plan, status.other_plans)):
+        for line in (*_unanswered(status), _spent(status), *map(_other_plan, status.other_plans), *_noticed(status.noticed)):
             click.echo(f"  {line}")
     if not statuses:
         click.echo("no model has a plan here")
@@ -159,6 +175,8 @@ def _verdict(promise: Promise) -> str:
     late = (
         "" if promise.late_percent is None else f", {promise.late_percent:.3g} % late of the {100 - promise.percentile:.3g} allowed"
     )
+    if promise.measured is not None:
+        late = f", {'' if promise.exact else 'at most '}{1000 * promise.measured:.4g} ms{late}"
     return {True: "kept", False: "not kept", None: "too few requests to tell"}[promise.kept] + late
 
 
@@ -181,6 +199,14 @@ def _other_plan(other: OtherPlan) -> str:
     if other.reason:
         return f"another plan{f', {other.digest},' if other.digest else ''} is not followed by this buffer: {other.reason}"
     return f"{other.batches} of {other.of} batches left by another plan, {other.digest}, which some buffer follows"
+
+
+def _noticed(noticed: Noticed) -> Iterator[str]:
+    if noticed.decided:
+        alarm = ", with an alarm" if noticed.alarm else ""
+        yield f"decided last, {_date(noticed.decided_at)} UTC{alarm}: {noticed.decided}"
+    if noticed.hole:
+        yield f"{_date(noticed.hole_at)} UTC: {noticed.hole}"
 
 
 def _spent(status: ModelStatus) -> str:

@@ -105,7 +105,13 @@ async def test_a_decision_has_what_the_next_one_says_came_of_it_and_the_cost_of_
 
 
 def test_the_reason_of_a_decision_is_told_where_it_has_one_beside_its_words():
-    assert decision_of(entry(0.0, why="it costs 3 % less"))["words"] == "it costs 3 % less"
+    told = decision_of(entry(0.0, why="it costs 3 % less", words="more came: it costs 3 % less; it could not be put into force"))
+    assert (told["words"], told["hole"]) == ("it costs 3 % less", False)
+    assert told["sentence"] == "more came: it costs 3 % less; it could not be put into force"
+
+
+def test_an_entry_about_a_hole_is_told_apart():
+    assert [decision_of(entry(0.0, hole=hole))["hole"] for hole in ({"missed": 3}, 3, None)] == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ from sluice.buffer_service.unanswered import UnansweredCounts
 from sluice.cli import model_status
 from sluice.local.redis_server import RedisServer
 from sluice.optimizer.billing import default_prices
+from sluice.optimizer.billing.prices import HOURS_PER_MONTH
 from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, plan, serving
+from tests.buffer_service.test_page_decisions import Journal, entry
 
 Exit = Callable[..., tuple[int, str, str]]
 NAN = float("nan")
@@ -86,9 +88,12 @@ def test_a_model_that_keeps_its_promise_and_one_that_does_not(exit_of: Exit, dep
     code, said, _ = exit_of("status", "--json", *deployment.where)
     told = {each["model"]: each for each in json.loads(said)["models"]}
     assert code == 0 and [told[name]["kept"] for name in ("mlp", "tone")] == [True, False]
-    assert told["mlp"]["promises"] == [{"percentile": 95.0, "latency": 0.2, "late_percent": 0.0, "kept": True}]
+    assert told["mlp"]["promises"] == [
+        {"percentile": 95.0, "latency": 0.2, "late_percent": 0.0, "kept": True, "measured": pytest.approx(0.15), "exact": True}
+    ]
     first, second = told["tone"]["promises"]
     assert first["late_percent"] == pytest.approx(100 * 75 / 125)  # each second request, and the 25 that failed
+    assert (first["measured"], second["measured"]) == (None, pytest.approx(0.3))  # a fifth failed
     assert (second["kept"], second["late_percent"]) == (True, pytest.approx(100 * 25 / 125))
     assert told["mlp"]["arrival_rate"] == pytest.approx(10, rel=0.2) and told["mlp"]["mean_batch_size"] == 2
     put = told["mlp"]["put"]
@@ -121,7 +126,7 @@ def test_it_is_said_in_words(exit_of: Exit, deployment: Deployment) -> None:
         and mlp.startswith(f"mlp: plan {planned().digest}, put into force 20")
         and mlp.endswith(" UTC by ana: half the hold")
     )
-    assert promise == "  p95 within 200 ms: not kept, 50 % late of the 5 allowed"
+    assert promise == "  p95 within 200 ms: not kept, 300 ms, 50 % late of the 5 allowed"
     assert came.startswith("  100 requests in 10 s, ") and came.endswith("/s, in batches of 2")
     assert " USD since 20" in cost and " USD per million requests, " in cost and cost.endswith(" a month")
     assert quiet.startswith("quiet: plan ")
@@ -168,11 +173,66 @@ def test_a_function_behind_http_costs_and_a_worker_does_not(
     policy = PolicyDocument.of(constructors.greedy(2, servers) if servers else constructors.size_or_timeout(2, 0.05))
     deployment.put(Plan(model="mlp", function="http://host:1", policy=policy, slo=Slo(0.2), memory_mb=885))
     deployment.record("mlp", *(batch(10, (0.1, 0.1), "http://host:1", billed=NAN, service=0.25) for _ in range(10)))
-    _, said, _ = exit_of("status", "--json", *deployment.where)
-    spent, prices = json.loads(said)["models"][0]["spent"], default_prices()
+    prices = default_prices()
     usd = 10 * (0.25 * 885 / 1024 * prices.gb_second("arm64") + prices.function.request)
+    told = {}
+    for arguments in ((), ("--worker-usd", "0.5")):
+        _, said, _ = exit_of("status", "--json", *deployment.where, *arguments)
+        told[arguments] = json.loads(said)["models"][0]["spent"]
+    spent = told[()]
     assert spent["usd"] == (pytest.approx(usd) if known else None)
     assert spent["untold"] == (0 if known else 10)
+    spent = told["--worker-usd", "0.5"]
+    assert spent["usd" if known else "usd_per_month"] == pytest.approx(usd if known else HOURS_PER_MONTH)
+
+
+def test_workers_behind_http_cost_their_hours_where_a_price_is_told(exit_of: Exit, deployment: Deployment) -> None:
+    both, table = "http://a:1,http://b:1", PolicyDocument.of(constructors.greedy(4, 2))
+    deployment.put(replace(planned(function=both), policy=table, memory_mb=None, digest=""))
+    deployment.record("mlp", *(batch(1800 - i, (0.1, 0.1), both) for i in range(1800)))
+    told = {}
+    for arguments in ((), ("--worker-usd", "0.5")):
+        _, said, _ = exit_of("status", "--json", *deployment.where, *arguments)
+        told[arguments] = json.loads(said)["models"][0]["spent"]
+    assert (told[()]["usd"], told[()]["untold"]) == (None, 1800)
+    spent = told["--worker-usd", "0.5"]
+    assert (spent["usd"], spent["requests"]) == (pytest.approx(2 * 0.5 / 2, rel=0.01), 3600)  # two, for half an hour
+    assert spent["usd_per_million"] == pytest.approx(1e6 * spent["usd"] / 3600)
+    assert spent["usd_per_month"] == pytest.approx(HOURS_PER_MONTH)
+
+
+def test_workers_that_the_plan_does_not_ask_have_no_hours(exit_of: Exit, deployment: Deployment) -> None:
+    deployment.put(planned())
+    deployment.record("mlp", batch(10, (0.1,)), batch(10, (0.1,), "http://gone:1"))
+    _, said, _ = exit_of("status", "--json", "--worker-usd", "0.5", *deployment.where)
+    spent = json.loads(said)["models"][0]["spent"]
+    assert (spent["requests"], spent["untold"]) == (1, 1)
+
+
+def test_what_was_decided_and_missed_last_is_told(exit_of: Exit, deployment: Deployment) -> None:
+    deployment.put(planned(), planned("quiet", "quiet-885:live"))
+    trigger = {"kind": "rate", "words": "more came"}
+    entries = [
+        {"at": "2026-11-25T09:00:00.000+00:00", "words": "a hole of 9 s", "hole": {"missed": 9}},
+        {"at": "2026-11-25T10:00:00.000+00:00", "words": "a hole of 3 s", "hole": {"missed": 3}},
+        {"at": "2026-11-25T10:01:00.000+00:00", "words": "more came: none keeps", "trigger": trigger, "alarm": "none keeps"},
+        {"at": "2026-11-25T10:02:00.000+00:00", "words": "plan x is left alone"},
+        {"at": "2026-11-25T10:03:00.000+00:00", "words": "of another", "trigger": trigger, "model": "other"},
+    ]
+    with redis.Redis.from_url(deployment.url) as client:
+        key = f"{deployment.namespace}:{{plans}}:decisions"
+        for told in entries:
+            client.xadd(key, {"decision": json.dumps({"model": "mlp"} | told)})
+        client.xadd(key, {"decision": b"garbage"})
+    _, said, _ = exit_of("status", "mlp", *deployment.where)
+    assert said.splitlines()[4:-1] == [
+        "  decided last, 2026-11-25 10:01:00 UTC, with an alarm: more came: none keeps",
+        "  2026-11-25 10:00:00 UTC: a hole of 3 s",
+    ]
+    _, said, _ = exit_of("status", "--json", *deployment.where)
+    mlp, quiet = (each["noticed"] for each in json.loads(said)["models"])
+    assert (mlp["decided_at"] - mlp["hole_at"], mlp["alarm"]) == (60, "none keeps")
+    assert quiet == {"decided": "", "decided_at": None, "alarm": "", "hole": "", "hole_at": None}
 
 
 def test_of_few_requests_nothing_is_claimed(exit_of: Exit, deployment: Deployment) -> None:
@@ -191,6 +251,8 @@ def test_what_cannot_be_asked_is_named(exit_of: Exit, deployment: Deployment) ->
     for arguments, code, named in (
         (["nobody", *deployment.where], 2, "model: 'nobody' is not allowed; allowed: one that has a plan in force"),
         (["--window", "0"], 2, "--window"),
+        (["--worker-usd", "-1"], 2, "--worker-usd: -1.0 is not allowed; allowed: USD an hour, >= 0"),
+        (["--worker-usd", "1", "--url", "http://127.0.0.1:1"], 2, "--worker-usd"),
         (["--architecture", "arm", *deployment.where], 2, "architecture: 'arm' is not allowed"),
         (["--redis-url", "memory://"], 2, "say --url"),
         (["--redis-url", "redis://127.0.0.1:1/0"], 1, "does not answer"),
@@ -238,9 +300,21 @@ async def test_a_buffer_tells_the_same_without_a_redis(exit_of: Exit) -> None:
         code, said, _ = await asyncio.to_thread(exit_of, "status", "m", "--json", "--url", buffer.url)
         (told,) = json.loads(said)["models"]
         assert (code, told["kept"], told["requests"]) == (0, True, 25)
-        assert told["promises"] == [{"percentile": 95.0, "latency": 0.5, "late_percent": 0.0, "kept": True}]
+        [promise] = told["promises"]
+        assert promise.pop("measured") <= 0.5  # the end of a bucket
+        assert promise == {"percentile": 95.0, "latency": 0.5, "late_percent": 0.0, "kept": True, "exact": False}
         assert told["digest"] == plan(policy).digest and told["spent"]["usd"] is None
         assert (told["unanswered"]["by_error"], told["other_plans"]) == ({}, [])
+
+
+async def test_a_buffer_tells_what_was_decided_last_and_a_bound_of_the_percentile(exit_of: Exit) -> None:
+    journal = Journal(entry(60.0, words="more came: as it is"), entry(0.0, trigger=None, words="a hole of 3 s", hole={"missed": 3}))
+    async with serving(Function(), NO_BATCHING, plans=Plans(plan(NO_BATCHING)), journal=journal) as buffer:
+        for _ in range(20):
+            await buffer.post("/models/m", b"1")
+        code, said, _ = await asyncio.to_thread(exit_of, "status", "m", "--url", buffer.url)
+    assert code == 0 and "  p95 within 500 ms: kept, at most " in said
+    assert "  decided last, 1970-01-01 00:01:00 UTC: more came: as it is\n  1970-01-01 00:00:00 UTC: a hole of 3 s\n" in said
 
 
 async def test_a_buffer_tells_which_plan_it_does_not_follow_and_who_had_no_answer(exit_of: Exit) -> None:
