@@ -37,20 +37,22 @@ def page(rows: Sequence[Row]) -> str:
             bullets(
                 """**It proposes by analysis.** A process of two phases is fitted to the latest arrivals, and the searches of
                 `sluice recommend` are asked for the cheapest size-or-timeout (for the promise, and for half of what it allows to
-                be late), tables that wait to the last moment, the plan for every load, and where workers are offered these, alone
-                and with the function beside them. The plan that it found in force stays among them. They are asked anew when the
-                rate has moved by a fifth, or a service time by 3 %, and once more when a new rate was seen for a minute.""",
+                be late), tables that wait to the last moment, the plan for every load, and where workers are offered these, alone,
+                with the function for what they leave too late, and with the function beside them. The plan that it found in
+                force stays among them. They are asked anew when the rate has moved by a fifth, or a service time by 3 %, and
+                once more when a new rate was seen for a minute.""",
                 """**It chooses by rehearsal.** Each proposal, and the plan in force, is run by the simulator over the arrivals
                 of the last half hour, 32 768 at most, with cold starts and with the service times that live batches measured;
                 while less was seen than environments are kept for, behind a first run over the same arrivals, in which they
                 start. A plan is fit to serve if the next five minutes surely keep the promise: a prediction interval on the
                 means of blocks, with 95 % confidence, to which those are added whom new environments would make late. If
-                yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well; and before workers
-                that only carry so much, at the most that a rate may be which was seen for less than a minute. Of the plans that
+                yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well, unless the record
+                has a hole there; what came yesterday is known after a restart too. Before workers that only carry so much, they
+                are run at the most that a rate may be which was seen for less than a minute. Of the plans that
                 are fit the cheapest is taken, recent arrivals weighing more, and of those within a thousandth of it the one with
-                the fewest late, or what is in force; one that rests on a fit must be 1 % cheaper. Of fixed workers, whose tables
-                cost the same, it is the one of least energy, or where none is known of least latency in the mean among those
-                that use at most half of what the promise allows to be late.""",
+                the fewest late, or what is in force; one that rests on a fit, as workers alone do, must be 1 % cheaper. Of fixed
+                workers, whose tables cost the same, it is the one of least energy, or where none is known of least latency in the
+                mean among those that use at most half of what the promise allows to be late.""",
                 """**It changes little.** Another plan comes where what it saves, at the lower end of its interval on the same
                 arrivals, in as long as the plan in force has served, five minutes at the least and an hour at the most, is more
                 than its cold environments cost; no more than once a minute, and not before requests have
