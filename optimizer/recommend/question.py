@@ -200,7 +200,8 @@ class Question:
         fits = (billing.answer_bytes or 0) <= limit
         require(fits, "answer_bytes", billing.answer_bytes, f"0 to {limit}, what one invocation answers")
         if self.recorded is not None:
-            require(self.mix is None, "recorded", self.recorded.n_requests, "none beside sizes of requests")
+            sized = "with the size of each, where requests have sizes, and else without"
+            require((self.mix is None) == (self.recorded.sizes is None), "recorded", self.recorded.n_requests, sized)
         if self.goal.loads is not None:
             require(self.mix is None, "loads", self.goal.loads, "none beside sizes of requests")
             alone = "none where tables that wait to the last moment are not considered"

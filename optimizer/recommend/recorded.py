@@ -10,14 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
+
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.simulation.batch_means import FEWEST_REQUESTS
 from sluice.optimizer.simulation.chunks import TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
+from sluice.optimizer.simulation.statistics import RunStatistics
 from sluice.optimizer.simulation.streaming import simulate_deployments
 from sluice.optimizer.traces.record import latest
 
@@ -26,11 +30,16 @@ MOST_RUN = 1 << 20  # arrivals: a tenth of a second a candidate
 Setting = TypeVar("Setting", bound=Candidate)
 
 
-def recorded(times: Array | None) -> TraceArrivals | None:
-    """The latest ``MOST_RUN`` of some arrival times (s), as a question has them; ``None`` where they are too few for a run."""
+def recorded(times: Array | None, sizes: Array | None = None, mix: SizeMix | None = None) -> TraceArrivals | None:
+    """The latest ``MOST_RUN`` of some arrival times (s), as a question has them; ``None`` where they are too few for a run.
+
+    With the ``sizes`` of their requests, or else some that are drawn from the ``mix``, where there is one: always the same.
+    """
     if times is None or len(times) < FEWEST_REQUESTS:
         return None
-    return TraceArrivals(latest(times, MOST_RUN))
+    if sizes is None and mix is not None:
+        sizes = mix.draw(len(times), np.random.default_rng([0, 2]))  # as sluice simulate draws them
+    return TraceArrivals(latest(times, MOST_RUN), None if sizes is None else sizes[-MOST_RUN:])
 
 
 def on_record(question: Question, candidate: Setting) -> Setting:
@@ -50,7 +59,11 @@ def cost_on(
 
     ``mean_batch_size`` is the predicted one where the share of cold starts was told: they cost by the batch what they do there.
     """
-    run = simulate_deployments({"": deployment}, arrivals)[""]
+    return cost_of_run(simulate_deployments({"": deployment}, arrivals)[""], predicted, mean_batch_size)
+
+
+def cost_of_run(run: RunStatistics, predicted: BatchCost, mean_batch_size: float | None = None) -> BatchCost:
+    """The same of a run that there is."""
     seen = run.cost
     init, restore = seen.init, seen.restore
     if mean_batch_size is not None:
@@ -68,7 +81,8 @@ def cost_on(
 
 
 def function_of(question: Question) -> Function:
-    """The function of a question, as its platform runs and bills it, at whatever memory size."""
-    return Function(
-        question.profile, question.memory_sizes[0], question.billing, question.environments, question.max_batch_size, question.mix
-    )
+    """The function of a question, as its platform runs and bills it, at whatever memory size, for the sizes that were recorded."""
+    sizes = None if question.recorded is None else question.recorded.sizes
+    mix = question.mix if sizes is None else SizeMix.of(sizes)
+    memory_mb, most = question.memory_sizes[0], question.max_batch_size
+    return Function(question.profile, memory_mb, question.billing, question.environments, most, mix)

@@ -37,11 +37,14 @@ from sluice.optimizer.recommend.comparisons import bill_by_rate, earned_from
 from sluice.optimizer.recommend.function_choice import cheapest_setting, choose_setting
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.recorded import cost_of_run, on_record
 from sluice.optimizer.service.by_size import SizedServices
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.simulation.deployment import Environments
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQueue
+from sluice.optimizer.simulation.statistics import RunStatistics
+from sluice.optimizer.simulation.streaming import simulate_deployments
 
 MOST_CLASSES = 4
 MOST_BOUNDARIES = 10  # between which are 55 classes
@@ -104,10 +107,44 @@ class SizedAnswer:
         """Of all requests."""
         return mixture([of.best.latency for of in self.classes], np.array([of.share for of in self.classes]))
 
-    @property
+    @cached_property
+    def run(self) -> RunStatistics | None:
+        """What the queues do with the requests that were recorded, each of its own size; ``None`` where none were."""
+        recorded, slos = self.question.recorded, self.question.slos
+        if recorded is None or recorded.sizes is None:
+            return None
+        deployment = self.deployment(SizeMix.of(recorded.sizes), None if self._told else self.question.environments)
+        return simulate_deployments({"": deployment}, recorded, [slo.latency for slo in slos])[""]
+
+    @cached_property
     def cost(self) -> BatchCost:
-        """Of a request of any class; the buffer's fixed cost is paid once, that of a snapshot for each memory size."""
+        """Of a request of any class, on those recorded or else as predicted.
+
+        The buffer's fixed cost is paid once, that of a snapshot for each memory size.
+        """
+        mean = self.latency.mean_batch_size if self._told else None
+        return self._predicted if self.run is None else cost_of_run(self.run, self._predicted, mean)
+
+    @property
+    def fitted(self) -> BatchCost | None:
+        """What is predicted, where ``cost`` is that on requests that were recorded."""
+        return None if self.run is None else self._predicted
+
+    def cost_of_class(self, k: int) -> BatchCost:
+        """Of a request of the ``k``-th class; as predicted where none of it was recorded."""
+        best = self.classes[k].best
+        if self.run is None or not self.run.queues[k].answered:
+            return best.cost
+        return cost_of_run(self.run.queues[k], best.cost, best.mean_batch_size if self._told else None)
+
+    @property
+    def _predicted(self) -> BatchCost:
         return cost_of_parts([(of.share, of.best.memory_mb, of.best.cost) for of in self.classes])
+
+    @property
+    def _told(self) -> bool:
+        """Whether the share of cold starts was told, and is not that of a run."""
+        return self.question.billing.cold_start_probability is not None
 
     @property
     def saving(self) -> float | None:
@@ -117,14 +154,14 @@ class SizedAnswer:
     @cached_property
     def break_even_arrival_rate(self) -> float | None:
         """Requests/s of all sizes from which on the queues earn the buffer; ``None``: at no rate, or no batching keeps no SLO."""
-        here = self.question.arrivals.arrival_rate
+        here, none = self.question.arrival_rate, self.no_batching
         bills = [bill_by_rate(FunctionSettings(of.question), of.best) for of in self.classes]
 
         def bill(rate: float) -> BatchCost:
             parts = [(of.share, of.best.memory_mb, bill(of.share * rate)) for of, bill in zip(self.classes, bills, strict=True)]
             return replace(cost_of_parts(parts), fixed_terms=self.cost.fixed_terms)
 
-        return None if self.no_batching is None else earned_from(bill, here, self.cost, self.no_batching)
+        return None if none is None else earned_from(bill, here, self.cost, none, recorded=self.fitted is not None)
 
     def plan(self, model: str, size: RequestSize, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: a route for each class, or a plain plan of one, that says how a request's size is read."""
@@ -215,10 +252,11 @@ def recommend_classes(
     number = min(k for k, usd in by_number.items() if usd <= least * (1 + WORTH))
     whole = classes.get((0, len(edges) - 1))
     chosen = [classes[pair] for pair in ends[number]]
+    none = _no_batching(question)
     return SizedAnswer(
         question,
-        None if whole is None else whole.best,
-        _no_batching(question),
+        None if whole is None else on_record(question, whole.best),
+        None if none is None else on_record(question, none),
         tuple(chosen if number == 1 else map(_buffered, chosen)),
         by_number,
         tuple(edges[1:]),
@@ -353,7 +391,8 @@ class _OpenClass:
             if not memory_sizes:
                 break
             limits = replace(question.limits, memory_sizes=memory_sizes)
-            part = replace(question, arrivals=self.arrivals, without=self.without, mix=self.mix, limits=limits, measured=measured)
+            of_class = replace(question, arrivals=self.arrivals, without=self.without, recorded=None, mix=self.mix)
+            part = replace(of_class, limits=limits, measured=measured)
             best = cheapest_setting(FunctionSettings(part), known)
             if best is not None and best is not known:
                 found = part, best

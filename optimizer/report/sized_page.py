@@ -12,12 +12,11 @@ from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import sizes as told
 from sluice.optimizer.report.page import Cell, Row, Section, Table, latency_cell, rendered, svg, usd_cell
 from sluice.optimizer.report.wording import named, promise
-from sluice.optimizer.simulation.statistics import RunStatistics
 
 N_POINTS = 400
 
 
-def sized_page(answer: SizedAnswer, run: RunStatistics | None, model: str, command: str, made_at: datetime) -> str:
+def sized_page(answer: SizedAnswer, model: str, command: str, made_at: datetime) -> str:
     """The page as HTML."""
     question = answer.question
     assumptions = [
@@ -34,16 +33,16 @@ def sized_page(answer: SizedAnswer, run: RunStatistics | None, model: str, comma
     return rendered(
         title=f"{model}: {promise(question.slos)}",
         headline=told.verdict(answer),
-        verdict=[told.headline(answer), *told.sentences(answer, run)],
-        settings=_settings(answer, run),
-        sections=[_sizes(answer), _latency(answer, run), _cost(answer)],
+        verdict=[told.headline(answer), *told.sentences(answer)],
+        settings=_settings(answer),
+        sections=[_sizes(answer), _latency(answer), _cost(answer)],
         assumptions=assumptions,
         command=command,
     )
 
 
-def _settings(answer: SizedAnswer, run: RunStatistics | None) -> Table:
-    slos, rows = answer.question.slos, told.rows(answer, run)
+def _settings(answer: SizedAnswer) -> Table:
+    slos, rows, run = answer.question.slos, told.rows(answer), answer.run
     simulated = [] if run is None else [f"{slos[0].name}, simulated on the trace"]
     head = ["size", "share, %", "runs on", "leaves with, or after", *(slo.name for slo in slos), *simulated, "mean batch"]
     shown = [
@@ -80,8 +79,8 @@ def _sizes(answer: SizedAnswer) -> Section:
     return Section("sizes", "Sizes", caption, [svg(figure, "mix", "Sizes of the requests")], beside=table)
 
 
-def _latency(answer: SizedAnswer, run: RunStatistics | None) -> Section:
-    law = answer.latency
+def _latency(answer: SizedAnswer) -> Section:
+    law, run = answer.latency, answer.run
     times = np.linspace(0, law.longest, N_POINTS)
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     axes = figure.subplots()

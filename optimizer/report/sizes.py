@@ -10,8 +10,8 @@ from sluice.optimizer.recommend import FunctionSetting, SizedAnswer
 from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
 from sluice.optimizer.recommend.size_classes import WORTH
 from sluice.optimizer.recommend.words import leaves, milliseconds
-from sluice.optimizer.report.documents import Document, cost_document, estimate_document, prices_document
-from sluice.optimizer.report.wording import decided_by_queues, no_buffer, per_million, promise
+from sluice.optimizer.report.documents import Document, cost_document, estimate_document, prices_document, recorded_document
+from sluice.optimizer.report.wording import costs_of, decided_by_queues, no_buffer, per_million, promise
 from sluice.optimizer.simulation.statistics import RunStatistics
 
 
@@ -47,17 +47,18 @@ def headline(answer: SizedAnswer) -> str:
 
 def verdict(answer: SizedAnswer) -> str:
     """Whether to deploy a buffer, and what a month costs with it and without."""
-    direct, rate = answer.no_batching, answer.question.arrivals.arrival_rate
+    rate = answer.question.arrival_rate
+    direct = None if answer.no_batching is None else answer.no_batching.cost
     if direct is not None and len(answer.classes) == 1 and answer.classes[0].best.batch_size == 1:
-        return no_buffer(direct.cost.in_all(rate), rate)
+        return no_buffer(direct.in_all(rate), rate)
     since = answer.break_even_arrival_rate
     pays = "; it pays at no rate" if since is None else f"; it pays from {since:.4g} on"
-    return decided_by_queues(len(answer.classes), answer.cost, None if direct is None else direct.cost, rate, pays)
+    return decided_by_queues(len(answer.classes), answer.cost, direct, rate, pays)
 
 
-def sentences(answer: SizedAnswer, run: RunStatistics | None) -> list[str]:
-    """Whether the SLOs are kept, what classes are worth, what was simulated."""
-    slos, law = answer.question.slos, answer.latency
+def sentences(answer: SizedAnswer) -> list[str]:
+    """Whether the SLOs are kept, what classes are worth, what costs are those of, what the requests met that were recorded."""
+    slos, law, run = answer.question.slos, answer.latency, answer.run
     reached = " and ".join(f"{slo.name} {milliseconds(law.percentile(slo.percentile))}" for slo in slos)
     found = [f"{promise(slos)}: kept in every class; of all requests, by prediction {reached}."]
     if answer.uncertainty is not None and answer.question.mix is not None:
@@ -65,16 +66,18 @@ def sentences(answer: SizedAnswer, run: RunStatistics | None) -> list[str]:
         found.append(f"The sizes of {n} requests leave {slos[0].name} uncertain by {off} (95 % confidence).")
     least = {k: usd for k, usd in answer.by_number.items() if usd < float("inf")}
     counted = ", ".join(f"{k}: {per_million(usd)}" for k, usd in least.items())
+    by_law = "" if run is None else ", by the process"
     found.append(
-        f"USD per million by number of classes: {counted}. Of those within {100 * WORTH:g} % of the least the fewest are taken"
-        + ("; size classes are worth nothing here." if len(answer.classes) == 1 else ".")
+        f"USD per million by number of classes{by_law}: {counted}. Of those within {100 * WORTH:g} % of the least the fewest are "
+        "taken" + ("; size classes are worth nothing here." if len(answer.classes) == 1 else ".")
     )
+    found.append(costs_of(answer.question, answer.cost, answer.fitted))
     if run is not None:
         slo = slos[0]
         value, low, high = run.percentile(slo.percentile)
         found.append(
             f"On the trace, every request with its own size: {slo.name} {milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g} "
-            f"with 95 % confidence), {per_million(run.cost.by_request)} USD per million{_cold(run)}."
+            f"with 95 % confidence), {per_million(answer.cost.by_request)} USD per million{_cold(run)}."
         )
     return found
 
@@ -83,25 +86,25 @@ def _cold(run: RunStatistics) -> str:
     return f"; {run.cold_starts} of {run.n_batches} batches started cold" if run.cold_starts else ""
 
 
-def rows(answer: SizedAnswer, run: RunStatistics | None) -> list[ClassRow]:
+def rows(answer: SizedAnswer) -> list[ClassRow]:
     """The classes by size, all of them together, and what they are compared with."""
-    slos = answer.question.slos
+    slos, run = answer.question.slos, answer.run
     first = slos[0].percentile
 
-    def row(name: str, share: float, setting: FunctionSetting, simulated: float | None = None) -> ClassRow:
+    def row(name: str, share: float, setting: FunctionSetting, cost: BatchCost, simulated: float | None = None) -> ClassRow:
         latency = {slo.name: setting.latency.percentile(slo.percentile) for slo in slos}
-        what = (setting.runs_on, leaves(setting.policy), latency, simulated, setting.mean_batch_size, setting.cost.by_request)
+        what = (setting.runs_on, leaves(setting.policy), latency, simulated, setting.mean_batch_size, cost.by_request)
         return ClassRow(name, share, *what)
 
     found = [
-        row(f"up to {of.up_to:g}", of.share, of.best, None if run is None else _of_class(run, k, first))
+        row(f"up to {of.up_to:g}", of.share, of.best, answer.cost_of_class(k), None if run is None else _of_class(run, k, first))
         for k, of in enumerate(answer.classes)
     ]
     law, seen = answer.latency, None if run is None else run.percentile(first).value
     latency = {slo.name: law.percentile(slo.percentile) for slo in slos}
     found.append(ClassRow("recommended", 1.0, "", "", latency, seen, law.mean_batch_size, answer.cost.by_request))
     others = (("without regard to size", answer.one_queue), ("no batching", answer.no_batching))
-    return found + [row(name, 1.0, setting) for name, setting in others if setting is not None]
+    return found + [row(name, 1.0, setting, setting.cost) for name, setting in others if setting is not None]
 
 
 def compared(answer: SizedAnswer) -> dict[str, BatchCost]:
@@ -110,13 +113,13 @@ def compared(answer: SizedAnswer) -> dict[str, BatchCost]:
     return {"recommended": answer.cost} | {name: setting.cost for name, setting in others.items() if setting is not None}
 
 
-def sized_document(answer: SizedAnswer, plan: Plan, run: RunStatistics | None) -> Document:
+def sized_document(answer: SizedAnswer, plan: Plan) -> Document:
     """An answer, with the plan made of it and what it did on a trace."""
-    question, rate = answer.question, answer.question.arrivals.arrival_rate
+    question, rate, run = answer.question, answer.question.arrival_rate, answer.run
     mix = question.mix
     assert mix is not None
 
-    def setting(of: FunctionSetting | None) -> Document | None:
+    def setting(of: FunctionSetting | None, cost: BatchCost | None = None) -> Document | None:
         if of is None:
             return None
         return {
@@ -125,7 +128,7 @@ def sized_document(answer: SizedAnswer, plan: Plan, run: RunStatistics | None) -
             "policy": PolicyDocument.of(of.policy),
             "latency": prediction_of(of, shown_percentiles(question.slos)).latency,
             "mean_batch_size": of.mean_batch_size,
-            "cost": cost_document(of.cost, rate),
+            "cost": cost_document(cost or of.cost, rate),
         }
 
     return {
@@ -140,8 +143,13 @@ def sized_document(answer: SizedAnswer, plan: Plan, run: RunStatistics | None) -
             "requests": mix.n_requests,
             "uncertainty": answer.uncertainty,
         },
-        "classes": [{"above": of.above, "up_to": of.up_to, "share": of.share, **(setting(of.best) or {})} for of in answer.classes],
+        "recorded": recorded_document(question.recorded),
+        "classes": [
+            {"above": of.above, "up_to": of.up_to, "share": of.share, **(setting(of.best, answer.cost_of_class(k)) or {})}
+            for k, of in enumerate(answer.classes)
+        ],
         "cost": cost_document(answer.cost, rate),
+        **({} if answer.fitted is None else {"fitted_cost": cost_document(answer.fitted, rate)}),
         "without_regard_to_size": setting(answer.one_queue),
         "no_batching": setting(answer.no_batching),
         "saving": answer.saving,
@@ -161,7 +169,7 @@ def _run_document(answer: SizedAnswer, run: RunStatistics) -> Document:
         "of_class": [{slo.name: _of_class(run, k, slo.percentile) for slo in slos} for k in range(len(answer.classes))],
         "mean_batch_size": run.mean_batch_size,
         "cold_starts": run.cold_starts,
-        "cost_per_request": run.cost.per_request,
+        "cost_per_request": answer.cost.per_request,
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sluice.batching.documents import Slo
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
-from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
+from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, Question
 from sluice.optimizer.recommend.kept_warm import parameter
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
 from sluice.optimizer.recommend.words import milliseconds, promised
@@ -166,17 +166,22 @@ def saving(answer: Answer) -> str:
 
 
 def billed_on(answer: Answer) -> list[str]:
+    """Which arrivals its costs are those of."""
+    return [costs_of(answer.question, answer.winner.cost, answer.winner.fitted)]
+
+
+def costs_of(question: Question, cost: BatchCost, fitted: BatchCost | None) -> str:
     """Whether costs are those on arrivals that were recorded, and what the process has where that is far from it."""
-    arrivals, fitted, cost = answer.question.recorded, answer.winner.fitted, answer.winner.cost
+    arrivals = question.recorded
     if arrivals is None or fitted is None:
-        return ["Costs are predicted from the arrival process alone; no arrivals that were recorded are known (--trace)."]
+        return "Costs are predicted from the arrival process alone; no arrivals that were recorded are known (--trace)."
     text = f"Costs are those of a run over the {arrivals.n_requests} arrivals recorded, cold starts in them"
     off = fitted.per_request / cost.per_request - 1
     if abs(off) > FAR:
         text += f"; the fitted process has {per_million(fitted.by_request)}, {100 * abs(off):.2g} % {'more' if off > 0 else 'less'}"
-    if cost.per_request > answer.question.goal.budget:
+    if cost.per_request > question.goal.budget:
         text += "; that is beyond the budget, which the process is within"
-    return [f"{text}."]
+    return f"{text}."
 
 
 def _as_recorded(answer: Answer) -> str:

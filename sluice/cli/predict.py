@@ -114,11 +114,12 @@ def command(
         _, cold = of.beyond(warm)
         bill = replace(billing, cold_start_probability=cold).cost(pmf, service, profile)
         cost = of.cost(warm, bill, billing, process.arrival_rate)
-    observed, fitted, rate = _recorded(arrivals, trace, mix), None, process.arrival_rate
+    observed, fitted, rate = _recorded(arrivals, trace, size_column, mix), None, process.arrival_rate
     if observed is not None:
         policy = policies.size_or_timeout(batch_size, timeout) if batch_size > 1 else policies.no_batching()
         platform = None if told is not None else replace(LAMBDA, keep_alive=keep_alive)
-        function = Function(profile, memory_mb, billing, platform, batch_size)
+        of_sizes = None if observed.sizes is None else SizeMix.of(observed.sizes)
+        function = Function(profile, memory_mb, billing, platform, batch_size, of_sizes)
         mean = None if told is None else prediction.mean_batch_size
         fitted, cost, rate = cost, cost_on(observed, _deployment(warm, function, policy), cost, mean), observed.arrival_rate
     prediction = with_cold_starts(prediction, cold, seconds)
@@ -163,12 +164,12 @@ def command(
     output.stdout.print(priced(billing.prices))
 
 
-def _recorded(arrivals: ArrivalDocument, trace: str | None, mix: SizeMix | None) -> TraceArrivals | None:
-    """The arrivals that the cost is of; ``None`` where only their process is known, or requests have sizes."""
-    require(trace is None or mix is None, "trace", trace, "none beside sizes: sluice simulate runs a setting on a trace")
-    if mix is not None:
-        return None
-    return recorded(recorded_times(arrivals) if trace is None else read_trace(trace).times)
+def _recorded(arrivals: ArrivalDocument, trace: str | None, size_column: str | None, mix: SizeMix | None) -> TraceArrivals | None:
+    """The arrivals that the cost is of; ``None`` where only their process is known. Sizes that they do not tell are the mix's."""
+    if trace is None:
+        return recorded(recorded_times(arrivals), mix=mix)
+    observed = read_trace(trace, size_column=size_column)
+    return recorded(observed.times, observed.sizes, mix)
 
 
 def _deployment(warm: WarmEnvironments | None, function: Function, table: Policy) -> Deployment:
@@ -177,7 +178,7 @@ def _deployment(warm: WarmEnvironments | None, function: Function, table: Policy
         return function.under(table)
     if not warm.provisioned:
         return function.pinged(warm.pinged_every).under(table)
-    (offer,) = provisioned_offers(function.profile, [function.memory_mb], function.billing, table.max_batch_size, None)
+    (offer,) = provisioned_offers(function.profile, [function.memory_mb], function.billing, table.max_batch_size, function.mix)
     return offer.kept_warm(table, warm.provisioned, function)
 
 

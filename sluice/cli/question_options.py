@@ -99,7 +99,7 @@ def question_options(command: Command) -> Command:
         without = ArrivalProcess.without_each_block(arrivals)
         environments = replace(LAMBDA, keep_alive=keep_alive)
         process = ArrivalProcess.of(arrivals)
-        seen = recorded(recorded_times(arrivals)) if mix is None else None
+        seen = recorded(recorded_times(arrivals), mix=mix)
         question = Question(process, profile, slos, billing, tuple(offers), limits, goal, environments, mix, without, seen)
         return command(question=question, applications=applications, arrivals=arrivals, **others)
 

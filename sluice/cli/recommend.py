@@ -94,8 +94,10 @@ def command(
         )
     seen = read_measured(measured) if measured is not None else None
     observed = read_trace(trace, size_column=size_column) if trace is not None else None
-    if observed is not None and not sized:
-        question = replace(question, recorded=recorded(observed.times))
+    if observed is not None:
+        if sized and observed.sizes is None:
+            raise InvalidInput("size_column", NOT_GIVEN, "the column of the trace that has the sizes of its requests")
+        question = replace(question, recorded=recorded(observed.times, observed.sizes if sized else None))
     made_at = datetime.now(UTC)
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("searching", total=1.0)
@@ -107,7 +109,7 @@ def command(
         if applications:
             answered = answered_by_class(question, applications, titled)
         elif sized:
-            answered = answered_by_size(question, arrivals, most_classes, size, observed, titled, on_progress)
+            answered = answered_by_size(question, arrivals, most_classes, size, titled, on_progress)
         else:
             answer = recommend(question, on_progress)
             subject = (answer, arrivals, *titled, observed, seen)

@@ -28,7 +28,8 @@ from sluice.optimizer.service import SizeMix
 from sluice.optimizer.simulation import Environments, Function
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.function import LARGEST_BATCH
-from sluice.optimizer.traces.trace import read_trace
+from sluice.optimizer.traces.record import recorded_times
+from sluice.optimizer.traces.trace import MIN_ARRIVALS, Trace, read_trace
 
 N_REQUESTS = 200_000
 MOST_REQUESTS = 10**8
@@ -112,7 +113,8 @@ def workload_options(command: Command) -> Command:
         "n_requests",
         type=integer,
         metavar="N",
-        help=f"Requests to run where a model is given  [default: {N_REQUESTS}]",
+        help="Requests to draw from a model and run, where one is given  [default: those that --arrivals was fitted to are run,"
+        f" and {N_REQUESTS} drawn where it carries none]",
     )
     @click.option("--seed", type=integer, default=0, show_default=True, help="The same seed gives the same answer.")
     @wraps(command)
@@ -153,6 +155,8 @@ def workload_options(command: Command) -> Command:
         if classes:
             workload = Workload.of_classes(classes, n_requests or N_REQUESTS, seed)
         elif arrivals is not None:
+            if whole is None and n_requests is None:
+                whole = _fitted_to(arrivals)
             run = n_requests or N_REQUESTS if whole is None else whole
             workload = Workload.of_process(ArrivalProcess.of(arrivals), run, seed, mix)
         else:
@@ -161,6 +165,12 @@ def workload_options(command: Command) -> Command:
         return command(workload=workload, seed=seed, mix=mix, **others)
 
     return with_workload
+
+
+def _fitted_to(arrivals: ArrivalDocument) -> Trace | None:
+    """The arrivals that a document carries; ``None`` where it has a model alone."""
+    times = recorded_times(arrivals)
+    return None if times is None or len(times) < MIN_ARRIVALS else Trace(np.diff(times), "what --arrivals was fitted to")
 
 
 def function_options(command: Command) -> Command:

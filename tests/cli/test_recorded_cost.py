@@ -58,6 +58,20 @@ def million(usd: float) -> str:
     return f"{1e6 * usd:.4f}"
 
 
+def test_simulate_runs_what_the_fit_carries_unless_a_number_is_told_and_has_the_cost_that_recommend_says(
+    bursty: Path, fitted: str, profile: str, tmp_path: Path, document_of: Document
+) -> None:
+    plan, law = tmp_path / "plan.json", tmp_path / "law.json"
+    asked = ("--arrivals", fitted, "--profile", profile, *SLO)
+    said = document_of("recommend", *asked, "--model", "m", "--out", str(plan))["plan"]["predicted"]["cost_per_request"]
+    run = document_of("simulate", *asked, "--policy", str(plan))
+    assert run["n_requests"] == len(bursty.read_text().splitlines())
+    assert run["policies"][str(plan)]["cost"]["per_request"] == pytest.approx(said, rel=1e-9)
+    assert document_of("simulate", *asked, "--policy", str(plan), "--requests", "3000")["n_requests"] == 3000
+    law.write_bytes(write(read(ArrivalDocument, Path(fitted).read_bytes()).alone()))
+    assert document_of("simulate", "--arrivals", str(law), *asked[2:], "--policy", str(plan))["n_requests"] == 200_000
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_every_command_says_one_cost_of_a_plan_on_a_trace(
     bursty: Path, fitted: str, profile: str, tmp_path: Path, shown_by: Shown, document_of: Document

@@ -70,9 +70,23 @@ def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(answered: Answ
     assert plan.predicted is not None
     predicted, simulated = plan.predicted.latency["p95"], answer["simulated"]["latency"]["p95"]["value"]
     assert simulated == pytest.approx(predicted, rel=0.05)
-    assert answer["simulated"]["cost_per_request"] == pytest.approx(answer["cost"]["per_request"], rel=0.05)
+    assert answer["simulated"]["cost_per_request"] == answer["cost"]["per_request"] == plan.predicted.cost_per_request
+    assert answer["cost"]["per_request"] == pytest.approx(answer["fitted_cost"]["per_request"], rel=0.05)
+    assert answer["recorded"]["n_requests"] == 4000 and answer["without_regard_to_size"]["cost"] != answer["cost"]
+    shares = sum(of["share"] * of["cost"]["by_request"] for of in answer["classes"])
+    assert shares == pytest.approx(answer["cost"]["by_request"], rel=0.02)
     assert answer["cost_by_number_of_classes"].keys() <= {"1", "2", "3", "4"}
     assert answer["sizes"]["requests"] == 4000 and 0 < answer["sizes"]["uncertainty"] < 0.05 * predicted
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("usd", ["2", "4", "6", "8", "10"])
+def test_the_verdict_agrees_with_the_rate_from_which_queues_pay_on_the_record(
+    usd: str, ask: tuple[str, ...], trace: str, shown_by: Shown
+) -> None:
+    text = " ".join(shown_by(*ask, "--trace", trace, "--size-column", "tokens", "--buffer-per-month", usd).split())
+    found = re.match(r"(Deploy|Do not deploy).* at ([\d.]+) requests/s, .*?; it pays from ([\d.]+) on\.", text)
+    assert found is not None and (found[1] == "Deploy") == (float(found[3]) <= float(found[2])), text[:300]
 
 
 @pytest.mark.full
@@ -87,7 +101,8 @@ def test_an_answer_for_some_sizes_is_run_on_a_trace_of_others(
     assert answer["sizes"]["mean"] != seen["sizes"]["mean"] and answer["simulated"]["n_requests"] == 4000
     predicted = answer["plan"]["predicted"]
     assert answer["simulated"]["latency"]["p95"]["value"] == pytest.approx(predicted["latency"]["p95"], rel=0.05)
-    assert answer["simulated"]["cost_per_request"] == pytest.approx(predicted["cost_per_request"], rel=0.05)
+    assert answer["simulated"]["cost_per_request"] == predicted["cost_per_request"]
+    assert answer["fitted_cost"]["per_request"] == pytest.approx(predicted["cost_per_request"], rel=0.05)
 
 
 @pytest.mark.full
@@ -142,10 +157,29 @@ def test_predict_and_simulate_take_a_mix(sized: str, trace: str, document_of: Do
     assert simulated["cost"]["per_request"] == pytest.approx(predicted["cost"]["per_request"], rel=0.01)
 
 
-def test_predict_bills_no_trace_where_requests_have_sizes(sized: str, trace: str, exit_of: Run) -> None:
-    told = ("--profile", sized, "--memory", "1769", "--sizes", trace, "--size-column", "tokens", "--trace", trace)
-    code, out, err = exit_of("predict", "--poisson", "50", *told, "-b", "8", "-t", "0.1")
-    assert (code, out) == (2, "") and "allowed: none beside sizes: sluice simulate runs a setting on a trace" in err
+def test_predict_bills_what_simulate_runs_each_request_with_its_own_size(sized: str, trace: str, document_of: Document) -> None:
+    told = ("--poisson", "50", "--profile", sized, "--memory", "1769", "--size-column", "tokens", "--trace", trace)
+    predicted = document_of("predict", *told, "-b", "8", "-t", "0.1")
+    (run,) = document_of("simulate", *told, "--policy", "size-or-timeout:8,0.1")["policies"].values()
+    assert predicted["cost"]["per_request"] == pytest.approx(run["cost"]["per_request"], rel=1e-12)
+    assert predicted["recorded"]["n_requests"] == 4000 and predicted["fitted_cost"] != predicted["cost"]
+
+
+def test_of_a_record_without_sizes_each_request_has_one_that_is_drawn_from_the_mix(
+    sized: str, trace: str, tmp_path: Path, document_of: Document, shown_by: Shown
+) -> None:
+    gaps, fit, out = tmp_path / "gaps.csv", str(tmp_path / "fit.json"), str(tmp_path / "plan.json")
+    gaps.write_text("gap\n" + "\n".join(f"{gap:.6f}" for gap in np.random.default_rng(3).exponential(0.02, 3000)))
+    shown_by("fit", str(gaps), "--model", "poisson", "--out", fit)
+    mix = ("--arrivals", fit, "--profile", sized, "--sizes", trace, "--size-column", "tokens", "--slo", "0.3")
+    ask = ("recommend", *mix, "--size-classes", "2")
+    answer, said = document_of(*ask, "--out", out), " ".join(shown_by(*ask).split())
+    assert answer["recorded"]["n_requests"] == 3001 and "Costs are those of a run over the 3001 arrivals recorded" in said
+    sizes = tmp_path / "sizes.csv"
+    sizes.write_text("\n".join(line.rpartition(",")[2] for line in Path(trace).read_text().splitlines()))
+    gaps_too = ("--arrivals", fit, "--profile", sized, "--sizes", str(sizes), "--slo", "0.3", "--trace", str(gaps))
+    (run,) = document_of("simulate", *gaps_too, "--policy", out)["policies"].values()
+    assert answer["cost"]["per_request"] == pytest.approx(run["cost"]["per_request"], rel=1e-6)
 
 
 def test_the_way_through_the_buffer_is_added_to_every_latency_and_to_no_bill(sized: str, trace: str, document_of: Document) -> None:

@@ -154,6 +154,17 @@ def test_a_record_that_is_none_is_named(gaps: list[int], message: str) -> None:
         ArrivalDocument(model="poisson", arrival_rate=1.0, D0=[[-1.0]], D1=[[1.0]], recorded_us=gaps)
 
 
-def test_sizes_of_requests_have_no_record_beside_them() -> None:
-    with pytest.raises(InvalidInput, match="recorded: 1000 is not allowed; allowed: none beside sizes of requests"):
-        Question(poisson(5), profile(), (SLO,), mix=SizeMix(np.ones(1), np.ones(1)), recorded=recorded(np.arange(1000.0)))
+@pytest.mark.parametrize("mix", [None, SizeMix(np.ones(1), np.ones(1))])
+def test_a_record_has_the_size_of_each_request_where_requests_have_sizes_and_else_none(mix: SizeMix | None) -> None:
+    seen = recorded(np.arange(1000.0), np.ones(1000) if mix is None else None)
+    with pytest.raises(InvalidInput, match="recorded: 1000 is not allowed; allowed: with the size of each, where requests have"):
+        Question(poisson(5), profile(), (SLO,), mix=mix, recorded=seen)
+
+
+def test_sizes_are_those_of_the_latest_that_are_run_or_drawn_from_the_mix_always_the_same() -> None:
+    sizes = np.arange(MOST_RUN + 10.0)
+    seen = recorded(sizes, sizes)
+    assert seen is not None and seen.sizes is not None and (seen.sizes == sizes[10:]).all()
+    one, other = (recorded(np.arange(1000.0), None, SizeMix.of(np.array([1.0, 2.0, 2.0]))) for _ in range(2))
+    assert one is not None and other is not None and one.sizes is not None and other.sizes is not None
+    assert (one.sizes == other.sizes).all() and one.sizes.mean() == pytest.approx(5 / 3, abs=0.06)
