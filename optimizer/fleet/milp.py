@@ -77,7 +77,7 @@ def solve_fleet(problem: FleetProblem, time_limit: float = TIME_LIMIT, gap: floa
     """
     require(0 <= least <= 1, "least", least, "a share, 0 to 1")
     require(0 < time_limit < np.inf, "time_limit", time_limit, "a number of seconds > 0")
-    require(0 < gap < 100, "gap", gap, "percentage points > 0")
+    require(0 < gap < 100, "gap", gap, "percentage points above 0 and below 100")
     start = time.perf_counter()
 
     def left() -> float:

@@ -261,6 +261,8 @@ def read_trace(
         trace = _of_column(found, column, kind, unit, bin_width, source, rng or np.random.default_rng(0))
         if class_column is not None:
             trace = _with(trace, "classes", read_classes(path, class_column))
+        another = f"another column than {found.name}, which has the arrivals"
+        require(size_column is None or size_column != found.name, "size_column", size_column, another)
         return trace if size_column is None else _with(trace, "sizes", read_sizes(path, size_column))
     require(size_column is None, "size_column", size_column, "none for an access log: it tells no sizes")
     require(class_column is None, "class_column", class_column, "none for an access log: it tells no classes")

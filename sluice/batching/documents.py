@@ -506,7 +506,7 @@ class Plan(Document, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_name("model", self.model)
+        require_model("model", self.model)
         if self.routes:
             require(not self.function, "function", without_password(self.function), "none beside routes: each of them has its own")
             require(self.policy is None, "policy", self.policy, "none beside routes: each of them has its own")
@@ -550,13 +550,13 @@ class Plan(Document, frozen=True, kw_only=True):
         names: set[str] = set()
         for i, route in enumerate(self.routes):
             field = f"routes[{i}]"
-            _require_name(f"{field}.name", route.name)
+            require_model(f"{field}.name", route.name)
             require(route.name not in names, f"{field}.name", route.name, "each name once")
             names.add(route.name)
             _require_function(f"{field}.function", route.function)
             require(0 < route.share <= 1, f"{field}.share", route.share, "a part > 0 of the requests; a route of none is left out")
             if route.variant:
-                _require_name(f"{field}.variant", route.variant)
+                require_model(f"{field}.variant", route.variant)
             allowed = "a percentage from 0 to 100"
             require(route.accuracy is None or 0 <= route.accuracy <= 100, f"{field}.accuracy", route.accuracy, allowed)
             _check_beside(f"{field}.", route.function, route.beside)
@@ -584,7 +584,7 @@ class Plan(Document, frozen=True, kw_only=True):
         names: set[str] = set()
         for i, each in enumerate(self.classes):
             field = f"classes[{i}]"
-            _require_name(f"{field}.name", each.name)
+            require_model(f"{field}.name", each.name)
             require(each.name not in names, f"{field}.name", each.name, "each name once")
             names.add(each.name)
             self._check_route_of(f"{field}.route", each.route)
@@ -653,7 +653,8 @@ def _check_warm(field: str, route: Route) -> None:
     require(not route.beside, f"{field}warm", route.warm, "none where functions are beside one another")
 
 
-def _require_name(field: str, name: str) -> None:
+def require_model(field: str, name: str) -> None:
+    """Raise ``InvalidInput`` for what no model, class or route may be called."""
     require(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", name) is not None, field, name, "1 to 128 of A-Z a-z 0-9 . _ -")
 
 

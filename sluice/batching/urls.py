@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
+
+
+def is_http(url: str) -> bool:
+    """Whether this is a URL of HTTP that can be connected to: with a host, and a port that there may be."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not re.search(r"\s", url)
+    except ValueError:
+        return False
 
 
 def without_password(url: str) -> str:

@@ -140,5 +140,6 @@ def price_list(path: str | None) -> Prices:
         return default_prices()
     data = read_file(path, "--prices")
     found = kind_of(data)
+    found = found or (None if data.lstrip().startswith(b"{") else "no JSON document")
     require(found is None, "--prices", path, f"a price list, as optimizer/billing/prices.json is one; this is {found}")
     return read_prices(data, path)

@@ -99,6 +99,9 @@ def written_option(
     return click.option(*names, type=FILE, callback=written, metavar=metavar, help=help)
 
 
+_NOT_JSON = frozenset([".html", ".htm", ".svg", ".png", ".pdf", ".csv", ".parquet", ".npy", ".yaml", ".yml", ".txt", ".gz"])
+
+
 def require_written(context: click.Context, option: click.Parameter, path: str, *kinds: str) -> None:
     """Refuse a path that may not be replaced, that another option of the command writes too, or whose name tells another kind."""
     name = option.opts[0]
@@ -109,3 +112,5 @@ def require_written(context: click.Context, option: click.Parameter, path: str, 
         require(Path(path).suffix.lower() in (".html", ".htm"), name, path, "a file name that ends in .html")
     first = context.meta.setdefault(__name__, {}).setdefault(Path(path).resolve(), name)
     require(first == name, name, path, f"another file than {first} writes")
+    if not {PAGE, FIGURE} & {*kinds}:
+        require(Path(path).suffix.lower() not in _NOT_JSON, name, path, "a file name that ends in .json, as JSON is written")

@@ -143,13 +143,15 @@ def command(
 
 def _demand(texts: tuple[str, ...], fleet: Fleet) -> dict[str, float]:
     """The fleet's demand with what is given in its place: a file replaces it all, FAMILY=RATE one rate."""
-    demand = dict(fleet.demand)
+    demand, named = dict(fleet.demand), set[str]()
     for text in texts:
         family, equals, rate = text.partition("=")
         if not equals or Path(text).exists():
             demand = read_demand(text, fleet)
             continue
         require(family in fleet.family_names, "demand", text, "a rate for one of the families: " + ", ".join(fleet.family_names))
+        require(family not in named, "demand", text, "each family once")
+        named.add(family)
         try:
             demand[family] = float(rate)
         except ValueError:

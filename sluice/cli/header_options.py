@@ -28,6 +28,12 @@ def require_header(option: str, name: str, told: str) -> None:
     require(re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) is not None and told.isprintable(), option, told, allowed)
 
 
+def require_content_type(text: str) -> None:
+    """Raise ``InvalidInput`` for what is the type of no content."""
+    known = re.fullmatch(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+( *;.*)?", text, re.ASCII) is not None and text.isprintable()
+    require(known, "--content-type", text, "a type, as application/json")
+
+
 def read_headers(told: Sequence[str]) -> dict[str, str]:
     """Headers by their names in lower case."""
     found = {}

@@ -100,6 +100,8 @@ def command(
     told, pmf = billing.cold_start_probability, prediction.batch_size_pmf
     seconds, cold = init.mean if init else 0.0, told
     starts, holds = ColdStarts(process, keep_alive), np.full(batch_size - 1, timeout)
+    both = "none beside --provisioned: Lambda has not both at once"
+    require(provisioned is None or not billing.snap_start, "--snap-start", billing.snap_start, both)
     warm = _warm(provisioned, pinged_every, keep_alive, seconds)
     if warm is None:
         if cold is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import sys
 from typing import Any
 
@@ -13,12 +14,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 import sluice.profiler.service_times as service_times
-from sluice.batching.documents import PLACEHOLDER, model_of, write
+from sluice.batching.documents import PLACEHOLDER, model_of, require_model, write
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
+from sluice.batching.urls import is_http, without_password
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option
 from sluice.cli.file_kinds import PROFILE, require_replaceable, written_option
-from sluice.cli.header_options import CREDENTIALS, header_option, read_headers
+from sluice.cli.header_options import CREDENTIALS, header_option, read_headers, require_content_type
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.values import DURATION, FILE, integer, number, numbers_option
 from sluice.lambda_fn import contract
@@ -107,6 +109,11 @@ def command(
     precision; cold starts are kept apart.
     """
     require(seed >= 0, "--seed", seed, "an integer >= 0")
+    require(min_runs >= 2, "--min-runs", min_runs, "an integer >= 2")
+    require(max_runs >= min_runs, "--max-runs", max_runs, f"an integer >= {min_runs} (--min-runs)")
+    require_content_type(content_type)
+    if model is not None:
+        require_model("--model", model)
     rng = np.random.default_rng(seed)
     if out is None and not as_json:
         out = "profile.json"
@@ -117,6 +124,7 @@ def command(
     if asked_at is not None:
         asked_at.alone()  # better refused now than after a sweep
     of_worker = is_worker(function)
+    _check_function(function, of_worker)
     if not memory_sizes and not of_worker:
         raise InvalidInput("--memory", NOT_GIVEN, "memory sizes in MB, separated by commas")
     model = model or model_of(function)
@@ -199,6 +207,20 @@ def command(
         output.print_json(measured.profile)
     else:
         output.stdout.print(_table(measured))
+
+
+def _check_function(function: str, of_worker: bool) -> None:
+    """Refuse the address of no worker, and what is no name of Lambda's whatever is deployed."""
+    shown = without_password(function)
+    if of_worker:
+        require(is_http(function), "FUNCTION", shown, "the address of a worker, http://HOST:PORT")
+        return
+    allowed = (
+        f"a function's name, name:alias or ARN, its memory size as {PLACEHOLDER}; or the address of a worker, http://HOST:PORT"
+    )
+    address = re.fullmatch(r"[\w-]+(\.[\w-]+)+:\d+|localhost:\d+", function) is not None
+    known = not address and re.fullmatch(r"[\w:$-]+", function.replace(PLACEHOLDER, "512"), re.ASCII) is not None
+    require(known, "FUNCTION", shown, f"{allowed}; did you mean http://{function}?" if address else allowed)
 
 
 def _model_of_worker(model: str, metadata: dict[str, Any]) -> str:

@@ -95,6 +95,9 @@ def question_options(command: Command) -> Command:
             goal = replace(goal, loads=LOADS)
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
         if provisioned:
+            require(
+                not billing.snap_start, "--snap-start", billing.snap_start, "none beside --provisioned: Lambda has not both at once"
+            )
             offers += provisioned_offers(profile, limits.memory_sizes, billing, limits.max_batch_size)
         without = ArrivalProcess.without_each_block(arrivals)
         environments = replace(LAMBDA, keep_alive=keep_alive)

@@ -14,7 +14,7 @@ from sluice.batching.documents import SIZE_HEADER, Slo
 from sluice.batching.errors import NOT_GIVEN, DispatchFailed, InvalidInput, require
 from sluice.cli import output
 from sluice.cli.file_kinds import REPLAYED, written_option
-from sluice.cli.header_options import header_option, read_headers, require_header
+from sluice.cli.header_options import header_option, read_headers, require_content_type, require_header
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
@@ -23,6 +23,7 @@ from sluice.local.replay import Body, Replay, ReplayProgress, ReplaySummary, awa
 from sluice.local.sized_body import bodies_of_sizes
 
 DRAW_EVERY = 1.0  # s
+LONGEST_REPLAY = 7 * 86400.0  # s
 
 
 @click.command(name="replay")
@@ -82,15 +83,16 @@ def command(
     """
     named = read_headers(headers)
     require_header("--size-header", size_header, size_header)
-    require(
-        bool(content_type.strip()) and content_type.isprintable(), "--content-type", content_type, "a type, as application/json"
-    )
+    require_content_type(content_type)
+    require(timeout > 0, "--timeout", timeout, "a number of seconds > 0")
     observed = trace.read()
     require_speed(scale, observed.arrival_rate)
     times = observed.times
     sizes = None if observed.sizes is None else observed.sizes.tolist()
     content = _contents(bodies, sizes) if body_size is None else _contents_of_sizes(bodies, body_size, sizes)
     intended = intended_times(times, scale, limit, seconds)
+    length, most = float(intended[-1]), f"what takes {LONGEST_REPLAY:.0f} s at most; so slow the replay takes"
+    require(length <= LONGEST_REPLAY, "--speed", scale, f"{most} {length:.3g} s (--seconds and --limit replay a part)")
     if not as_json:
         click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
         click.echo(f"{len(intended)} requests in {intended[-1]:.1f} s, {scale:g} times as fast as the trace.", err=True)

@@ -96,6 +96,8 @@ def command(
     control looks at what comes and at what its batches take, and changes its plan on the way.
     """
     require(bins is None or 1 <= bins <= MOST_BINS, "bins", bins, f"an integer from 1 to {MOST_BINS}")
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    require(twice is None, "--policy", twice, "each policy once")
     slos, run, control = situation.slos, situation.workload.run, simulate_control.NAME in names
     others = tuple(name for name in names if name != simulate_control.NAME)
     alone = control and not others

@@ -11,11 +11,12 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from sluice.batching.documents import percentile_name
 from sluice.batching.errors import InvalidInput, StoreUnavailable, require
 from sluice.batching.measured import MeasuredBatch
-from sluice.batching.urls import without_password
+from sluice.batching.urls import is_http, without_password
 from sluice.buffer_service.page.decisions import decision_of
 from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
 from sluice.buffer_service.stream_reader import RecordReader
@@ -55,7 +56,9 @@ MOST_BYTES = 64 * 1024 * 1024  # of what a buffer tells
 @redis_option
 @namespace_option
 @output.json_option
+@click.pass_context
 def command(
+    context: click.Context,
     model: str,
     url: str | None,
     window: float,
@@ -76,6 +79,9 @@ def command(
     billing = Billing(price_list(prices), architecture)
     if url is not None:
         require(worker_usd is None, "--worker-usd", worker_usd, "none with --url: a buffer does not tell of the workers' hours")
+        for parameter in ("window", "prices", "redis_url", "namespace"):
+            given = context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+            require(not given, f"--{parameter.replace('_', '-')}", "given", "none beside --url: the buffer answers by its own")
         leader, statuses = _told(url)
     else:
         if redis_url.startswith("memory://"):
@@ -133,7 +139,7 @@ def _batches(redis_url: str, model: str, namespace: str) -> tuple[list[MeasuredB
 
 def _told(url: str) -> tuple[str, list[ModelStatus]]:
     """What a buffer tells of all its models."""
-    require(url.startswith(("http://", "https://")), "--url", without_password(url), "http://HOST:PORT of a buffer")
+    require(is_http(url), "--url", without_password(url), "http://HOST:PORT of a buffer")
     place = f"{url.rstrip('/')}/status"
     try:
         with urllib.request.urlopen(place, timeout=TIMEOUT) as answer:

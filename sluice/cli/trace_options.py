@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from sluice.batching.errors import InvalidInput
+from sluice.batching.urls import refused_url
 from sluice.cli.groups import group
 from sluice.cli.values import DURATION, FILE
 from sluice.optimizer.traces.columns import SECONDS
@@ -62,6 +63,7 @@ class TraceOptions:
 
     def _stream(self) -> Trace:
         from sluice.buffer_service.arrival_stream import read_requests, split_url
+        from sluice.buffer_service.redis_servers import check_url
 
         told = self.column is not None or self.kind not in ("auto", "timestamps") or self.bin_width is not None or self.unit != "s"
         if told:
@@ -69,6 +71,10 @@ class TraceOptions:
         if self.size_column is not None:
             raise InvalidInput("size_column", self.size_column, "none of the buffer's own record, whose sizes stand in it")
         record = split_url(self.trace)
+        try:
+            check_url(record.url)
+        except (ValueError, TypeError, OSError) as error:
+            raise InvalidInput("trace", refused_url(self.trace), f"redis://HOST:PORT/DB?model=NAME ({error})") from None
         found = read_requests(*record)
         times, sizes = np.asarray(found.times), np.asarray(found.sizes)
         reading, n_untold = "timestamps (the buffer's own)", int(np.isnan(sizes).sum())

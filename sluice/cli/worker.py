@@ -62,6 +62,7 @@ def command(
     SPEC is what SLUICE_MODEL may be; without one, the environment says what is served. NAME is what callers call it. Every setting
     is an environment variable SLUICE_*; an option given here wins over its variable. SIGTERM drains.
     """
+    require(0 <= port <= 65535, "--port", port, "0 to 65535")
     named = [Named.parse(text) for text in models]
     settings = _settings({name: value for name, value in options.items() if value is not None})
     beside = _registration(register, namespace, device, advertise, heartbeat, host)

@@ -186,6 +186,8 @@ class Demo:
         recorded = read_trace(self.trace)
         least, most = LEAST_REQUESTS / self.replay_seconds / recorded.arrival_rate, MOST_RATE / recorded.arrival_rate
         why = f"with {recorded.arrival_rate:.3g} requests/s in the trace {LEAST_REQUESTS} in each replay, to {MOST_RATE:g} a second"
+        shortest = f"at least {LEAST_REQUESTS / MOST_RATE:g} s, in which {MOST_RATE:g} requests/s are {LEAST_REQUESTS}"
+        require(least <= most, "seconds", self.replay_seconds, shortest)
         require(least <= self.scale <= most, "speed", self.scale, f"{least:.3g} to {most:.3g}: {why}")
         return recorded.sped_up(self.scale)
 

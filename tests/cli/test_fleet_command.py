@@ -227,7 +227,7 @@ def test_plans_are_written_for_each_family(fleet: str, shown_by: Callable[..., s
         (("--headroom", "1e300"), "headroom: 1e+300 is not allowed; allowed: at most 4.545e+06, which makes a demand of 1e+09"),
         (("--headroom", "0"), "headroom: 0.0 is not allowed; allowed: a factor > 0"),
         (("--time-limit", "-1"), "time_limit: -1.0 is not allowed; allowed: a number of seconds > 0"),
-        (("--gap", "0"), "gap: 0.0 is not allowed; allowed: percentage points > 0"),
+        (("--gap", "0"), "gap: 0.0 is not allowed; allowed: percentage points above 0 and below 100"),
         (("--headroom", "much"), "headroom: 'much' is not allowed; allowed: a factor > 0, or auto"),
         (("--violations", "1"), "violations: 1.0 is not allowed; allowed: a share strictly between 0 and 1"),
         (("--arrivals", "text"), "arrivals: 'text' is not allowed; allowed: FAMILY=FILE, an arrivals document of a family"),

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from sluice.batching.durations import seconds
+from sluice.cli.main import COMMANDS
 
 from .conftest import Run
 
+ROOT = Path(__file__).parents[2]
 POISSON = "--poisson 60 --profile PROFILE"
 PREDICT = f"predict {POISSON} --memory 1769"
 SIMULATE = f"simulate {POISSON} --memory 1769 --slo 0.2 --policy"
@@ -82,7 +84,7 @@ MISTAKES = {
     f"recommend {POISSON} --slo 0.2 --max-cost 0.5": "USD per request: 5e-07 if USD per million are meant",
     f"recommend {POISSON} --slo 0.2 --buffer-overhead 5": "allowed: 5ms if milliseconds are meant, 5s if seconds are",
     f"recommend {POISSON} --slo 0.2 --report page.pdf": "'page.pdf' is not allowed; allowed: a file name that ends in .html",
-    f"recommend {POISSON} --slo 0.2 --out a.html --report ./a.html": "'./a.html' is not allowed; allowed: another file than --out",
+    f"recommend {POISSON} --slo 0.2 --report a.html --out ./a.html": "'./a.html' is not allowed; allowed: another file than --rep",
     "fit trace.csv --plot fit.svg --out fit.svg": "'fit.svg' is not allowed; allowed: another file than --plot writes",
     f"recommend {POISSON} --slo 0.2 --max-batch-size 8.5": "--max-batch-size': '8.5' is not allowed; allowed: a whole number alone",
     "predict --poisson 60 --profile PROFILE --memory 1769MB -b 4 -t 0.1": "'1769MB' is not allowed; allowed: a whole number alone",
@@ -164,7 +166,7 @@ MISTAKES = {
     "profile mlp --memory 0": "memory: 0 is not allowed; allowed: memory sizes from 128 to 10240 MB",
     "profile mlp --memory 512 --batch-size 0": "batch_size: 0 is not allowed; allowed: batch sizes >= 1",
     "profile mlp --memory 512 --precision 3": "precision: 3.0 is not allowed; allowed: a number strictly between 0 and 1",
-    "profile mlp --memory 512 --min-runs 50 --max-runs 10": "n_max: 10 is not allowed; allowed: an integer >= n_min (50)",
+    "profile mlp --memory 512 --min-runs 50 --max-runs 10": "--max-runs: 10 is not allowed; allowed: an integer >= 50",
     "demo --speed 0.0001": "speed: 0.0001 is not allowed; allowed: 0.139 to 277",
     "control --lease 1e9": "'1e9' is not allowed; allowed: at most 3600 s",
     "serve --redis-url memory:// --port 99999": "--port (SLUICE_PORT): 99999 is not allowed; allowed: 0 to 65535",
@@ -180,6 +182,33 @@ MISTAKES = {
     "plans show --redis-url redis://127.0.0.1:1/abc": "after the port comes the number of a database, as in /0, and not 'abc'",
     "package project --config-env nope": "--config-env: 'nope' is not allowed; allowed: one of those in project/samconfig.toml",
     "status --url localhost:8080": "--url: 'localhost:8080' is not allowed; allowed: http://HOST:PORT of a buffer",
+    f"recommend {POISSON} --slo 0.2 --snap-start --provisioned": "none beside --provisioned: Lambda has not both at once",
+    f"recommend {POISSON} --slo 0.2 --prices trace.csv": "prices.json is one; this is no JSON document",
+    f"recommend {POISSON} --slo 0.2 --out plan.html": "'plan.html' is not allowed; allowed: a file name that ends in .json",
+    f"{PREDICT} -b 4 -t 0.1 --snap-start --provisioned 2": "--snap-start: True is not allowed; allowed: none beside --provisioned",
+    "fit long.csv --kind timestamps --size-column time": "another column than time, which has the arrivals",
+    "fit redis://127.0.0.1:1/zero?model=m": "after the port comes the number of a database, as in /0, and not 'zero'",
+    "profile mlp --memory 512 --min-runs 300": "--max-runs: 200 is not allowed; allowed: an integer >= 300 (--min-runs)",
+    "profile mlp --memory 512 --min-runs 0": "--min-runs: 0 is not allowed; allowed: an integer >= 2",
+    "profile mlp --memory 512 --content-type json": "--content-type: 'json' is not allowed; allowed: a type, as application/json",
+    "profile mlp --memory 512 --model a/b": "--model: 'a/b' is not allowed; allowed: 1 to 128 of A-Z a-z 0-9 . _ -",
+    "profile mlp.onnx --memory 512": "FUNCTION: 'mlp.onnx' is not allowed; allowed: a function's name, name:alias or ARN",
+    "profile mlp-{memory} --memory 512": "its memory size as {memory_mb}; or the address of a worker",
+    "profile 127.0.0.1:8500 --memory 512": "did you mean http://127.0.0.1:8500?",
+    "profile http:// --memory 512": "FUNCTION: 'http://' is not allowed; allowed: the address of a worker, http://HOST:PORT",
+    f"{SIMULATE} no-batching --policy no-batching": "--policy: 'no-batching' is not allowed; allowed: each policy once",
+    "smdp --rho 0.5 --service 6,1 --batch-max 4 --out table.csv": "allowed: a file name that ends in .json, as JSON is written",
+    "fleet FLEET --demand mlp=5 --demand mlp=6": "demand: 'mlp=6' is not allowed; allowed: each family once",
+    "fleet FLEET --gap 1000": "gap: 1000.0 is not allowed; allowed: percentage points above 0 and below 100",
+    "worker mlp.onnx --port 99999": "--port: 99999 is not allowed; allowed: 0 to 65535",
+    "replay long.csv --url http://127.0.0.1:1/ --content-type json": "'json' is not allowed; allowed: a type, as",
+    "replay long.csv --url http://127.0.0.1:1/ --timeout 0": "--timeout: 0.0 is not allowed; allowed: a number of seconds > 0",
+    "replay long.csv --kind timestamps --url http://127.0.0.1:1/ --speed 1e-9": "1e-09 is not allowed; allowed: what takes",
+    "demo --seconds 0.01": "seconds: 0.01 is not allowed; allowed: at least 0.02 s",
+    "status --url http://127.0.0.1:99999": "--url: 'http://127.0.0.1:99999' is not allowed; allowed: http://HOST:PORT of a buffer",
+    "status --url http://": "--url: 'http://' is not allowed; allowed: http://HOST:PORT of a buffer",
+    "status --url http://127.0.0.1:1 --window 60": "--window: 'given' is not allowed; allowed: none beside --url",
+    "status --url http://127.0.0.1:1 --namespace a": "--namespace: 'given' is not allowed; allowed: none beside --url",
     "compile all": "Got unexpected extra argument (all)",
     "new Text_Encoder": "NAME: 'Text_Encoder' is not allowed; allowed: words of a-z and 0-9 with dashes between",
 }
@@ -191,7 +220,8 @@ def test_a_mistake_is_refused_with_what_to_write_instead(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     _lay_out(tmp_path)
-    code, out, err = exit_of(*(profile if word == "PROFILE" else word for word in line.split()))
+    named = {"PROFILE": profile, "FLEET": str(ROOT / "examples" / "fleet" / "fleet.yaml")}
+    code, out, err = exit_of(*(named.get(word, word) for word in line.split()))
     assert (code, out) == (2, "") and MISTAKES[line] in err, err
 
 
@@ -207,8 +237,8 @@ def _lay_out(folder: Path) -> None:
     (folder / "project" / "samconfig.toml").write_text("version = 0.1\n[default.deploy.parameters]\nparameter_overrides = []\n")
 
 
-def test_a_hundred_are_not_too_few() -> None:
-    assert len(MISTAKES) > 100
+def test_every_command_has_its_mistakes() -> None:
+    assert len(MISTAKES) > 100 and set(COMMANDS) <= {line.split()[0] for line in MISTAKES}
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,7 @@ def test_bad_limits_and_counts_are_refused_by_name() -> None:
     problem = FleetProblem([1], [[1.0]], [90], [0], [1.0])
     with pytest.raises(InvalidInput, match="time_limit: 0 .* seconds > 0"):
         solve_fleet(problem, time_limit=0)
-    with pytest.raises(InvalidInput, match="gap: 0 .* percentage points > 0"):
+    with pytest.raises(InvalidInput, match="gap: 0 .* percentage points above 0 and below 100"):
         solve_fleet(problem, gap=0)
     with pytest.raises(InvalidInput, match=r"counts\[0\]: 2 .* at most the 1 devices"):
         solution_of(problem, [[2]])
