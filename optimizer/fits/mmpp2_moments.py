@@ -33,7 +33,7 @@ from sluice.optimizer.traces.trace import Trace
 
 SHORTEST = 1e-3  # of the mean gap: at r3 = r2^2 one state would last no time at all
 _LARGEST_DECAY = 1 - 1e-6
-_ROUNDING = 1e-9
+_ROUNDING, _EXACT = 1e-9, 1e-6
 N_LAGS = 200
 
 
@@ -95,7 +95,7 @@ def fit_mmpp2_moments(mean: float, scv: float, third_moment: float, decay: float
     share = float(np.clip(share, 0.0, 1.0))  # 1e-16 beyond, where the arrivals are all but Poisson
     transitions = feasible * np.eye(2) + (1 - feasible) * np.array([share, 1 - share])
     arrivals = mmpp2_of_hidden_markov(1 / (means * mean), transitions)
-    if arrivals is None:  # rounding hides the switches: the same law as a MAP
+    if arrivals is None or _change(arrivals.moment(3), 6 * mean**3 * r3) > _EXACT:  # rounding hides the switches: the same as a MAP
         rates = 1 / (means * mean)
         arrivals = ArrivalProcess(-np.diag(rates), rates[:, None] * transitions, "map")
     return MomentFit(arrivals, float(np.hypot(moved, feasible - decay)), "; ".join(notes), (means * mean, transitions))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
@@ -31,6 +31,7 @@ def test_a_moment_fit_recovers_the_process_it_was_given_the_moments_of(l1: float
 
 
 @settings(max_examples=40, deadline=None)
+@example(1.01, 13.0, 0.96875, 1.0)  # switches so seldom that rounding hides them
 @given(st.floats(1.01, 50), st.floats(1.002, 20), st.floats(0, 0.999), st.floats(1e-3, 1e3))
 def test_a_moment_fit_has_exactly_the_moments_asked_for(scv: float, above: float, decay: float, mean: float) -> None:
     third = 6 * mean**3 * ((scv + 1) / 2) ** 2 * above
