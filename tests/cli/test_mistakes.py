@@ -78,7 +78,7 @@ MISTAKES = {
     "worker mlp.onnx --register redis://127.0.0.1:1": "--device: none was given; needed: the type of this machine",
     "worker mlp.onnx --log-format yaml": "'yaml' is not one of 'text', 'json'",
     "plans show --redis-url http://cache": "'http://cache' is not allowed; allowed: redis://HOST:PORT",
-    "worker model.py": "'model.py' is not allowed; allowed: package.module:Class, file.py:Class or network.onnx",
+    "worker model.py --port 0": "'model.py' is not allowed; allowed: package.module:Class, file.py:Class or network.onnx",
     "control --period 5m": f"'5m' {UNITS}",
     "replay trace.csv --url http://127.0.0.1:1/ --slo 500": "allowed: 500ms if milliseconds are meant, 500s if seconds are",
     f"recommend {POISSON} --slo 0.2 --max-cost 0.5": "USD per request: 5e-07 if USD per million are meant",
@@ -114,7 +114,7 @@ MISTAKES = {
     "replay trace.csv --url http://127.0.0.1:1/ --timeout 1e5": "'1e5' is not allowed; allowed: at most 3600 s",
     "demo --speed 1000000": "speed: 1000000.0 is not allowed; allowed: 0.139 to 277: with 3.61 requests/s in the trace",
     "demo --seconds 2h": "'2h' is not allowed; allowed: at most 3600 s",
-    "worker nope.onnx": "model: 'nope.onnx' is not a file; allowed: the path of an ONNX network",
+    "worker nope.onnx --port 0": "model: 'nope.onnx' is not a file; allowed: the path of an ONNX network",
     "package nowhere": "'nowhere' is not allowed; allowed: a folder with samconfig.toml, as `sluice new` lays one out",
     # Files that are something else.
     "recommend --poisson 60 --profile other.json --slo 0.2": "as `sluice profile --out` writes it; this is another JSON document",
