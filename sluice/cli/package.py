@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sluice.packaging.build import VARIANTS, ZIP_LIMIT, Package, megabytes, package, require_fitting
+from sluice.packaging.build import VARIANTS, Package, megabytes, package, require_fitting
 from sluice.packaging.libraries import PYTHON
 from sluice.packaging.project import DEFAULT, SETTINGS, read_project
 
@@ -71,7 +71,7 @@ def _tell(built: Package) -> None:
     parts = ", ".join(f"{name} {megabytes(size)}" for name, size in built.largest())
     image = f"docker build --platform {PLATFORMS[project.architecture]} -f {folder / 'function.Dockerfile'} -t {project.name}"
     worker = f"docker build --build-arg VARIANT={'|'.join(VARIANTS)} -f {folder / 'worker.Dockerfile'} -t {project.name}-worker"
-    as_zip = project.package_type == "Zip" and built.size <= ZIP_LIMIT
+    as_zip = project.package_type == "Zip" and built.size <= built.limit
     lines = [f"wrote {folder}: {megabytes(built.size)} unzipped, of at most {megabytes(built.limit)} ({parts})"]
     if not built.compiled:
         lines.append(f"the libraries are not compiled (no Python {built.python} here, or no room), and importing them takes longer")

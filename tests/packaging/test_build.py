@@ -149,7 +149,7 @@ def test_the_document_accounts_for_every_byte(shout, built):
     assert (built["package_type"], built["limit_bytes"]) == ("Zip", 262_144_000)
 
 
-def test_the_libraries_are_for_the_runtime_of_the_template(shout):
+def test_the_libraries_are_for_the_runtime_of_the_template(shout, built):
     assert GLOBALS["Runtime"] == f"python{PYTHON}"
     for file in ("function.Dockerfile", "worker.Dockerfile"):
         (base,) = re.findall(r"^FROM (\S+)$", (shout / "build" / file).read_text(), re.M)
