@@ -94,7 +94,7 @@ async def test_json_is_the_one_document_on_stdout_and_no_file_is_written(runtime
 
 
 async def test_a_sweep_less_precise_than_asked_says_so(runtime, sluice):
-    line = "profile ruler-1769 --memory 1769 --batch-size 1 --min-runs 3 --max-runs 3 --precision 1e-9"
+    line = "profile ruler-1769 --memory 1769 --batch-size 1 --min-runs 16 --max-runs 16 --precision 1e-9"
     code, _, err = await asyncio.to_thread(sluice, line)
     assert code == 0
     assert "1 of 1 points are less precise than 0.0%; the least precise is 1769 MB, batch size 1: ±" in err
