@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.smoke import usually
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 
 CONNECTIONS = 64
@@ -58,9 +59,8 @@ LINES: list[tuple[str, Callable[[dict[str, float]], str]]] = [
 
 def measure(kind: str) -> dict[str, float]:
     """One run of one server under load."""
-    with RedisServer() as redis, socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        listener.close()
+    with RedisServer() as redis:
+        port = chosen_port()
         command = [sys.executable, "-m", "benchmarks.buffer_server", kind, str(port), redis.url]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # lines of metrics
         try:

@@ -19,7 +19,6 @@ import argparse
 import asyncio
 import math
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from benchmarks.smoke import usually
 from sluice.batching import policy as policies
 from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo, write
 from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 from sluice.local.sleeper import Sleeper
 
@@ -161,8 +161,7 @@ async def run(rate: float, slo: Slo, phase: float, seed: int, journal: Path | No
         stack.push_async_callback(plans.close)
         first = Plan(model=MODEL, function=function, policy=PolicyDocument.of(policies.no_batching()), slo=slo, memory_mb=MEMORY)
         await plans.write(first, "benchmark")
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
+        port = chosen_port()
         url = f"http://127.0.0.1:{port}"
         settings = {"SLUICE_REDIS_URL": redis.url, "SLUICE_PLANS": "redis:", "SLUICE_PORT": str(port), "SLUICE_LOG_LEVEL": "error"}
         buffer = await stack.enter_async_context(sluice("serve", **settings))

@@ -39,6 +39,7 @@ from sluice.buffer_service.app import BufferService, run
 from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.settings import Settings
 from sluice.lambda_fn.contract import decode_batch, encode_metadata
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 
 MODELS = usually(1000, smoke=20)
@@ -89,9 +90,8 @@ LINES: list[tuple[str, Callable[[float], str]]] = [
 
 def measure(models: int, seconds: float) -> dict[str, float]:
     """One process with so many models."""
-    with RedisServer() as server, socket.create_server(("127.0.0.1", 0)) as listener, redis.Redis.from_url(server.url) as admin:
-        port = listener.getsockname()[1]
-        listener.close()
+    with RedisServer() as server, redis.Redis.from_url(server.url) as admin:
+        port = chosen_port()
         command = [sys.executable, "-m", "benchmarks.many_models", "--models", str(models), "--serve", str(port), server.url]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:

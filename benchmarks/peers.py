@@ -28,7 +28,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -48,6 +47,7 @@ from benchmarks.smoke import usually
 from benchmarks.worker import cpu_of_tree, family_of
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import greedy, size_or_timeout
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 
 ROOT = Path(__file__).parent.parent
@@ -220,14 +220,14 @@ def started(name: str, scenario: Scenario) -> Iterator[tuple[str, list[int]]]:
 
 def _ours(stack: ExitStack, name: str, scenario: Scenario) -> tuple[str, list[int]]:
     redis = stack.enter_context(RedisServer()) if name in (REDIS, INSIDE_REDIS) else None
-    store, port = "memory://" if redis is None else redis.url, free_port()
+    store, port = "memory://" if redis is None else redis.url, chosen_port()
     processes = [] if redis is None else [redis.pid]
     if name in INSIDE:
         kind = "memory" if redis is None else "redis"
         command = [sys.executable, "-m", "benchmarks.buffer_server", kind, str(port), store]
         processes.append(stack.enter_context(child(command, {}, port)))
         return f"http://127.0.0.1:{port}/models/noop", processes
-    folder, worker = Path(stack.enter_context(tempfile.TemporaryDirectory())), free_port()
+    folder, worker = Path(stack.enter_context(tempfile.TemporaryDirectory())), chosen_port()
     asleep = scenario.work == "sleep"
     model = "sleeper" if asleep else MODELS[scenario.work].lower()
     environment = LAW if asleep else {"SLUICE_MODEL": f"model.py:{MODELS[scenario.work]}", "LAMBDA_TASK_ROOT": str(SERVERS)}
@@ -244,7 +244,7 @@ def _ours(stack: ExitStack, name: str, scenario: Scenario) -> tuple[str, list[in
 
 def _peer(stack: ExitStack, name: str, scenario: Scenario) -> tuple[str, list[int]]:
     peer, _, wait = name.partition(", ")
-    port = free_port()
+    port = chosen_port()
     told = {"WORK": scenario.work, "BATCH_SIZE": str(BATCH_SIZE), "WAIT_MS": wait.removesuffix(" ms") or str(WAIT_MS)}
     command = [str(python_of(peer)), str(SERVERS / f"{peer}_server.py"), "--port", str(port)]
     command += ["--address", "127.0.0.1", "--log-level", "error"] if peer == "mosec" else []
@@ -286,12 +286,6 @@ def shared_memory(pid: int) -> float:
     except OSError:
         return 0.0
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
-
-
-def free_port() -> int:
-    """One that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def python_of(peer: str) -> Path:

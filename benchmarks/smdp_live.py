@@ -56,6 +56,7 @@ from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import Policy, control_limit, greedy, static
 from sluice.local.parent_death import die_with_parent
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, ReplayProgress, replay
 from sluice.local.replay import run as run_replay
@@ -321,8 +322,7 @@ def worker(scale: float) -> Iterator[str]:
 @contextlib.contextmanager
 def buffer(redis_url: str, plans: str, record: Path) -> Iterator[str]:
     """A buffer that follows the plans; where the model is asked. In the end its record is written."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = chosen_port()
     with child(["benchmarks.recorded_buffer", redis_url, str(port), plans, str(record)]) as process:
         deadline = time.monotonic() + START
         while process.poll() is None and time.monotonic() < deadline:

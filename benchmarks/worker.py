@@ -22,7 +22,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -40,6 +39,7 @@ from benchmarks.buffer_throughput import cpu, wait_for
 from benchmarks.request_load import WARM
 from benchmarks.smoke import usually
 from sluice.local.networks import make_mlp
+from sluice.local.ports import chosen_port
 
 ROUNDS = usually(9, smoke=1)
 SECONDS = usually(1.0, smoke=0.1)
@@ -184,8 +184,7 @@ def load(url: str, body: Path, rate: float | None = None, connections: int = CON
 @contextmanager
 def started(server: str, network: Path) -> Iterator[tuple[str, int]]:
     """A server: where it answers, and its process."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
+    port = str(chosen_port())
     limits = {"NETWORK": str(network), "BATCH_SIZE": str(BATCH_SIZE), "WAIT_MS": str(WAIT_MS), "OMP_NUM_THREADS": "1"}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | limits
     if server == OURS:

@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from rich.table import Table
 from benchmarks.buffer_throughput import cpu, wait_for
 from benchmarks.http_connection import Connection, connect
 from benchmarks.smoke import usually
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +106,7 @@ def measure(load: Load, tree: Path, store: str, seconds: float) -> Result:
     sleeper = {"SLUICE_SLEEPER_INTERCEPT": str(load.intercept), "SLUICE_SLEEPER_SLOPE": str(load.slope)}
     environment = os.environ | {"PYTHONPATH": str(tree), "SLUICE_MODEL_NAME": "echo"} | sleeper
     with RedisServer() as redis:
-        worker_port, port = free_port(), free_port()
+        worker_port, port = chosen_port(), chosen_port()
         worker = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(worker_port)]
         url = "memory://" if store == "memory" else redis.url
         function = f"http://127.0.0.1:{worker_port}"
@@ -189,12 +189,6 @@ def held(port: int) -> tuple[float, float]:
     name = r"^sluice_(?:worker_service|invocation)_seconds_"
     seconds, count = (re.findall(name + what + r"\{[^}]*\} (\S+)", text, re.MULTILINE) for what in ("sum", "count"))
     return sum(map(float, seconds)), sum(map(float, count))
-
-
-def free_port() -> int:
-    """One that nobody has now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 if __name__ == "__main__":

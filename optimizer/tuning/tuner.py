@@ -577,7 +577,7 @@ class Tuner:
         """The best percentile that can be reached; of workers alone, for whom too many come, there is none that lasts."""
         if best.limited:
             route = single_route(best.proposal.plan)
-            carried, n = _carried(deployment_of(route, self.setup, of.profile)), route.policy.servers or 1
+            carried, n = _carried(of.deployment(best.proposal.plan)), route.policy.servers or 1
             if carried < of.rate:
                 grows = of.rate / carried - 1
                 return (
@@ -739,8 +739,7 @@ class _Tried:
     @property
     def limited(self) -> bool:
         """Whether workers alone serve, who carry so many requests and no more."""
-        route = single_route(self.proposal.plan)
-        return route.policy.servers is not None and not route.beside
+        return _bounded(self.proposal.plan)
 
     @property
     def usd(self) -> float:

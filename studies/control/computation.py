@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, pairwise, product
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.documents import Plan, PolicyDocument, ServiceProfile, Slo
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.baselines.functions import past_windows, reoptimised
 from sluice.optimizer.recommend import Question, recommend
@@ -28,6 +28,7 @@ from sluice.optimizer.tuning.deployments import Bill, deployment_of, single_rout
 from sluice.optimizer.tuning.setup import TuningSetup
 from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans, stretched
 
+from ..perceptron import BATCH_SIZES, profile
 from ..publishing import EXCERPT
 from ..rows import read_rows
 from .results import BATCH, CONTROL, EVERY_LOAD, LOADS, RECOMMENDED, REHEARSED, Counted, Row
@@ -38,12 +39,7 @@ WINDOWS_A_DAY = 288
 SEEN, QUARTERS = 12, 4  # windows that the static plans are made from, and of how many parts of a load they are one at most
 AGAIN = 6  # windows after which is rehearsed again
 N_RUNS = 4  # of those that are run: two plans that stay, BATCH and control
-CORE = 1769  # MB of memory that have one core
-MEMORY_SIZES = (885, CORE)
-BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 LARGEST = BATCH_SIZES[-1]
-INTERCEPT, SLOPE = 0.0056, 0.00074  # s of a batch on one core
-INIT = 0.5  # s
 STEP = 15.0  # s between two looks
 FACTOR = 1.5  # of the service times, from the middle on
 PERCENTILE_NEAR, COST_NEAR = 0.05, 0.03
@@ -83,16 +79,6 @@ CASES = (
     Case("load balancer, 3 days", "load balancer", file="nab_elb_request_count_5min.csv.gz", days=3, before=288),
     Case("tweets, 3 days", "tweets", file="nab_tweets_amzn_5min.csv.gz", days=3, before=3351),
 )
-
-
-def profile() -> ServiceProfile:
-    """The perceptron of the policy zoo, in proportion to the share of a core."""
-    points = []
-    for memory_mb, n in product(MEMORY_SIZES, BATCH_SIZES):
-        seconds = (INTERCEPT + SLOPE * n) * CORE / memory_mb
-        points.append(ProfilePoint(memory_mb, n, ServiceTime(seconds), seconds))
-    init = {memory_mb: ServiceTime(INIT) for memory_mb in MEMORY_SIZES}
-    return ServiceProfile(function="perceptron-{memory_mb}", points=points, init=init)
 
 
 def remade(rows: Sequence[Row], case: Case, folder: Path | None) -> list[Row]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.documents import Slo
 from sluice.optimizer.arrivals import poisson
 from sluice.optimizer.recommend import EveryLoad, Question
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.functions_by_size import Assignment, FunctionsBySize
 
+from ..perceptron import profile
 from .results import EVERY_LOAD, Row
 
 LATENCIES = (0.1, 0.5)  # s
@@ -18,21 +19,6 @@ PERCENTILE = 95.0
 RATES = (0.5, 5.0, 50.0, 300.0)  # requests/s
 MADE_FOR = 5.0  # requests/s, the one plan
 LOADS = (0.1, 1000.0)
-CORE = 1769  # MB of memory that have one core
-MEMORY_SIZES = (885, CORE)
-BATCH_SIZES = (1, 2, 4, 8, 16, 32)
-INTERCEPT, SLOPE = 0.0056, 0.00074  # s of a batch on one core
-INIT = 0.5  # s
-
-
-def profile() -> ServiceProfile:
-    """Service times in proportion to the share of a core."""
-    points = []
-    for memory_mb, n in itertools.product(MEMORY_SIZES, BATCH_SIZES):
-        seconds = (INTERCEPT + SLOPE * n) * CORE / memory_mb
-        points.append(ProfilePoint(memory_mb, n, ServiceTime(seconds), seconds))
-    init = {memory_mb: ServiceTime(INIT) for memory_mb in MEMORY_SIZES}
-    return ServiceProfile(function="perceptron-{memory_mb}", points=points, init=init)
 
 
 def compute() -> list[Row]:

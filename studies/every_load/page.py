@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..markdown import page_of, table
+from ..perceptron import INIT, INTERCEPT, MEMORY_SIZES, SLOPE
 from .claims import best, of, worst
-from .computation import INIT, INTERCEPT, LATENCIES, LOADS, MADE_FOR, MEMORY_SIZES, RATES, SLOPE
+from .computation import LATENCIES, LOADS, MADE_FOR, RATES
 from .results import EVERY_LOAD, Row
 
 

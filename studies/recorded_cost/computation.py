@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.documents import Slo
 from sluice.optimizer.fits import fit_arrivals
 from sluice.optimizer.recommend import Answer, Goal, Question, recommend
 from sluice.optimizer.recommend.question import LOADS
@@ -15,16 +14,12 @@ from sluice.optimizer.recommend.recorded import function_of, recorded
 from sluice.optimizer.simulation import RunStatistics, TraceArrivals, simulate_deployments
 from sluice.optimizer.traces.trace import Trace, read_trace
 
+from ..perceptron import profile
 from ..publishing import TRACES
 from .results import Row
 
 LATENCIES = (0.1, 0.2, 0.5, 1.0)  # s
 PERCENTILE = 95.0
-CORE = 1769  # MB of memory that have one core
-MEMORY_SIZES = (885, CORE)
-BATCH_SIZES = (1, 2, 4, 8, 16, 32)
-INTERCEPT, SLOPE = 0.0056, 0.00074  # s of a batch on one core
-INIT = 0.5  # s
 SEED = 1  # of the runs that bill, other than that of what is said
 
 
@@ -53,16 +48,6 @@ CASES = (
     Case("load balancer, 2 weeks", "nab_elb_request_count_5min.csv.gz", counts=300.0),
     Case("tweets, 8 weeks", "nab_tweets_amzn_5min.csv.gz", counts=300.0),
 )
-
-
-def profile() -> ServiceProfile:
-    """Service times in proportion to the share of a core."""
-    points = []
-    for memory_mb, n in itertools.product(MEMORY_SIZES, BATCH_SIZES):
-        seconds = (INTERCEPT + SLOPE * n) * CORE / memory_mb
-        points.append(ProfilePoint(memory_mb, n, ServiceTime(seconds), seconds))
-    init = {memory_mb: ServiceTime(INIT) for memory_mb in MEMORY_SIZES}
-    return ServiceProfile(function="perceptron-{memory_mb}", points=points, init=init)
 
 
 def remade(rows: Sequence[Row], case: Case, folder: Path | None) -> list[Row]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..markdown import page_of, table
+from ..perceptron import INIT, INTERCEPT, MEMORY_SIZES, SLOPE
 from .claims import NEAR, Pair, cheaper, farthest, fit, half_fit, half_record, near, off, other_choice, record
-from .computation import INIT, INTERCEPT, LATENCIES, MEMORY_SIZES, PERCENTILE, SLOPE
+from .computation import LATENCIES, PERCENTILE
 from .results import Row
 
 

@@ -724,16 +724,22 @@ def test_who_moved_here_and_comes_again_after_a_lost_queue_tells_his_size_then_t
     assert (len(again.arrivals), list(again.sizes)) == (1, [7.0])
 
 
-def test_who_leaves_a_retired_route_takes_out_again_whom_he_could_not_move_before_he_says_goodbye():
+def leaving_with(member):
+    """Who leaves a retired route, and has a batch of another process's caller there."""
     bench = Bench().begun()
     bench.come(0.1)
-    member = encode_member(Item(f"{THERE}00000001", "application/json", b"1"))
     bench.call(0.1)
     bench.state.called(0.1, Outcome(1, [Released("b1", [member])], epoch="1"))
     bench.waiting.clear()
     bench.state.retire(0.2)
     bench.state.leave(0.2)
     bench.call(0.2)
+    return bench
+
+
+def test_who_leaves_a_retired_route_takes_out_again_whom_he_could_not_move_before_he_says_goodbye():
+    member = encode_member(Item(f"{THERE}00000001", "application/json", b"1"))
+    bench = leaving_with(member)
     bench.state.called(0.2, Outcome(epoch="1"))
     bench.state.served(0.3, "b1", Failure(Cause.UNAVAILABLE, "it is gone"))
     [move] = bench.state.turn(0.3).move
@@ -749,15 +755,7 @@ def test_who_leaves_a_retired_route_takes_out_again_whom_he_could_not_move_befor
 
 
 def test_he_ends_where_the_store_stays_away():
-    bench = Bench().begun()
-    bench.come(0.1)
-    member = encode_member(Item(f"{THERE}00000001", "application/json", b"1"))
-    bench.call(0.1)
-    bench.state.called(0.1, Outcome(1, [Released("b1", [member])], epoch="1"))
-    bench.waiting.clear()
-    bench.state.retire(0.2)
-    bench.state.leave(0.2)
-    bench.call(0.2)
+    bench = leaving_with(encode_member(Item(f"{THERE}00000001", "application/json", b"1")))
     bench.state.called(0.2, AWAY)
     bench.state.served(0.3, "b1", Failure(Cause.UNAVAILABLE, "it is gone"))
     [move] = bench.state.turn(0.3).move

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sluice.batching.documents import Plan
 from sluice.optimizer.tuning.decision import Decision, Trigger
+from tests.controller.deaf_tuner import DeafTuner
 
 
 @dataclass
-class DecidingTuner:
+class DecidingTuner(DeafTuner):
     """Wants another plan once it is told of an arrival; ``fate`` is ``decides``, ``dies``, ``hangs`` or ``fails``, by decision."""
 
     chosen: Plan | None = None
@@ -24,25 +23,8 @@ class DecidingTuner:
     pid: int = 0
     niceness: int = 0
 
-    def arrived(self, times: Any) -> None: ...
-
-    def missed(self, since: float, until: float) -> None: ...
-
-    def batches(self, batches: Sequence[Any]) -> None: ...
-
     def in_force(self, plan: Plan, since: float) -> None:
         self.plans.append(plan.digest)
-
-    def given(self, plan: Plan) -> None: ...
-
-    def remember(self, counts: bytes) -> None: ...
-
-    @property
-    def counted_until(self) -> int:
-        return -1
-
-    def counted(self) -> bytes:
-        return b""
 
     def due(self, now: float) -> Trigger | None:
         in_force = self.chosen is None or (self.plans and self.plans[-1] == self.chosen.digest)

@@ -17,6 +17,7 @@ from sluice.controller.journal import Journal
 from sluice.controller.leadership import lead
 from sluice.controller.model_process import ModelProcess
 from sluice.optimizer.tuning.decision import Decision, Trigger
+from tests.controller.deaf_tuner import DeafTuner
 
 LEASE = 1.0
 
@@ -27,32 +28,15 @@ def plans_of(model: str, function: str) -> list[Plan]:
     return [Plan(model=model, function=function, policy=PolicyDocument.of(table), slo=Slo(0.2)) for table in tables]
 
 
-class Flapping:
+class Flapping(DeafTuner):
     """Decides for the next plan, always."""
 
     def __init__(self, plans: list[Plan]) -> None:
         self._plans = plans
         self._now = 0
 
-    def arrived(self, times: Any) -> None: ...
-
-    def missed(self, since: float, until: float) -> None: ...
-
-    def batches(self, batches: Any) -> None: ...
-
     def in_force(self, plan: Plan, since: float) -> None:
         self._now = [each.digest for each in self._plans].index(plan.digest)
-
-    def given(self, plan: Plan) -> None: ...
-
-    def remember(self, counts: bytes) -> None: ...
-
-    @property
-    def counted_until(self) -> int:
-        return -1
-
-    def counted(self) -> bytes:
-        return b""
 
     def due(self, now: float) -> Trigger:
         return Trigger("periodic", now, "always")

@@ -20,23 +20,20 @@ from sluice.local.redis_server import RedisServer
 from sluice.optimizer.control import ControlledFleet, ControlSettings
 from sluice.optimizer.control.overhead import FEWEST
 from sluice.optimizer.fleet import solve_fleet
+from sluice.optimizer.fleet.specification import Fleet
 from tests.controller.test_live_fleet import small
 
 
-async def test_what_recorded_batches_took_beyond_their_profiles_is_planned_with_and_told(
-    redis_server: RedisServer, tmp_path: Path, namespace: str
-) -> None:
-    fleet = small()
-    expected = float(fleet.profiles["gpu", "slow"].service.mean_response[3])
-    batch = MeasuredBatch(0.0, "slow.gpu", 0, "http://a:1", "", 4, expected + 0.02, nan, nan, False, 0, ())
-    store = RedisStore(redis_server.url, "aaaaaaaa", namespace)
+async def told(
+    fleet: Fleet, batches: list[MeasuredBatch], url: str, journal: Path, namespace: str
+) -> tuple[FleetProcess, list[str]]:
+    """A process that reads these batches of slow on gpu, when its journal has begun, and the words of that."""
+    store = RedisStore(url, "aaaaaaaa", namespace)
     queue = store.queue("family", Limits(), "slow.gpu")
-    await queue.install(constructors.greedy(4, servers=1))
-    await queue.advance(Events(measured=[batch] * FEWEST))
-    plans, journal = RedisPlans(redis_server.url, namespace), tmp_path / "journal.jsonl"
-    process = FleetProcess(
-        fleet, solve_fleet, ControlSettings(), plans, "one", Journal(journal, plans), redis_server.url, namespace
-    )
+    await queue.install(constructors.greedy(8, servers=1))
+    await queue.advance(Events(measured=batches))
+    plans = RedisPlans(url, namespace)
+    process = FleetProcess(fleet, solve_fleet, ControlSettings(), plans, "one", Journal(journal, plans), url, namespace)
     running = asyncio.create_task(process.run())
     async with asyncio.timeout(20):
         while not journal.exists() or not list(read_journal(journal)):
@@ -45,7 +42,17 @@ async def test_what_recorded_batches_took_beyond_their_profiles_is_planned_with_
     await asyncio.gather(running, return_exceptions=True)
     await plans.close()
     await store.close()
-    assert [entry["words"] for entry in read_journal(journal)] == ["batches take longer than their profiles say: 20 ms of family"]
+    return process, [entry["words"] for entry in read_journal(journal)]
+
+
+async def test_what_recorded_batches_took_beyond_their_profiles_is_planned_with_and_told(
+    redis_server: RedisServer, tmp_path: Path, namespace: str
+) -> None:
+    fleet = small()
+    expected = float(fleet.profiles["gpu", "slow"].service.mean_response[3])
+    batch = MeasuredBatch(0.0, "slow.gpu", 0, "http://a:1", "", 4, expected + 0.02, nan, nan, False, 0, ())
+    _, words = await told(fleet, [batch] * FEWEST, redis_server.url, tmp_path / "journal.jsonl", namespace)
+    assert words == ["batches take longer than their profiles say: 20 ms of family"]
 
 
 async def test_a_worker_that_recorded_batches_say_is_slower_than_its_profile_is_planned_with_what_it_takes(
@@ -55,23 +62,8 @@ async def test_a_worker_that_recorded_batches_say_is_slower_than_its_profile_is_
     expected = fleet.profiles["gpu", "slow"].service.mean_response
     took = [(size, 1.5 * float(expected[size - 1])) for size in (1, 2, 4, 8)]
     batches = [MeasuredBatch(0.0, "slow.gpu", 0, "http://a:1", "", *each, nan, nan, False, 0, ()) for each in took]
-    store = RedisStore(redis_server.url, "aaaaaaaa", namespace)
-    queue = store.queue("family", Limits(), "slow.gpu")
-    await queue.install(constructors.greedy(8, servers=1))
-    await queue.advance(Events(measured=batches * (FEWEST // 4)))
-    plans, journal = RedisPlans(redis_server.url, namespace), tmp_path / "journal.jsonl"
-    process = FleetProcess(
-        fleet, solve_fleet, ControlSettings(), plans, "one", Journal(journal, plans), redis_server.url, namespace
-    )
-    running = asyncio.create_task(process.run())
-    async with asyncio.timeout(20):
-        while not journal.exists() or not list(read_journal(journal)):
-            await asyncio.sleep(0.01)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await plans.close()
-    await store.close()
-    assert [entry["words"] for entry in read_journal(journal)] == ["batches take 1.5 times as long for slow on gpu"]
+    process, words = await told(fleet, batches * (FEWEST // 4), redis_server.url, tmp_path / "journal.jsonl", namespace)
+    assert words == ["batches take 1.5 times as long for slow on gpu"]
     true = ControlledFleet.of(fleet.slower({("gpu", "slow"): 1.5})).problem.throughput
     assert process._controller.problem.throughput == pytest.approx(true)
 
