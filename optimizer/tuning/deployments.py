@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sluice.batching.documents import Plan, Route, ServiceProfile
+from sluice.batching.documents import Route, ServiceProfile
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cost import invocation_costs, predict_cost
@@ -15,30 +15,6 @@ from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.tuning.setup import TuningSetup
-
-SERVING, CANARY = "serving", "canary"
-"""The routes of a plan that tries another one with a share of the requests."""
-
-
-def single_route(plan: Plan) -> Route:
-    """The route of a plan that control may change, or the one that serves where another is tried beside it.
-
-    Raises
-    ------
-    InvalidInput
-        A plan with routes of another kind, with classes or with a size of requests.
-    """
-    require_plain(plan)
-    return plan.all_routes[0]
-
-
-def require_plain(plan: Plan) -> None:
-    """Raise unless control knows how to follow this plan."""
-    names = tuple(route.name for route in plan.all_routes)
-    if names not in (("",), (SERVING, CANARY)) or plan.classes or plan.size is not None or plan.warm:
-        what = "classes" if plan.classes else "size" if plan.size is not None else "warm" if plan.warm else "routes"
-        raise InvalidInput(f"plan.{what}", ", ".join(names), "a plan of one queue, as control makes them")
-
 
 def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> Deployment:
     """The queue of a route with these service times.

@@ -40,7 +40,8 @@ from sluice.optimizer.tuning.back_off import BackOff
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
 from sluice.optimizer.tuning.cost_curve import CostCurve, cost_curve
 from sluice.optimizer.tuning.decision import Considered, Decision, Kind, Trigger
-from sluice.optimizer.tuning.deployments import CANARY, SERVING, deployment_of, require_plain, single_route
+from sluice.optimizer.tuning.canary import plain, require_plain, single_route, trying
+from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.learning import grown
 from sluice.optimizer.tuning.live_profile import FEWEST, Bias, LiveProfile
@@ -50,6 +51,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+from sluice.optimizer.tuning.trials import Trials, Tried, bounded, most_carried
 from sluice.optimizer.tuning.way import WayWatch
 
 OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
@@ -58,7 +60,6 @@ REFUSED_AFTER = 10.0  # s from which batches of other plans tell that the buffer
 MOST_KEPT, MOST_OF_WORKERS = 12, 4  # proposals that are rehearsed again and again, and of each workers that are offered
 LATENCIES_KEPT = 4096  # by which the bias is found
 LATEST = 64  # of them, that tell how many wait
-LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
 SAME_COST = 0.001  # of it, up to which plans cost the same: the one in force stays, or the one with the fewest late comes
 MOST_CORRECTIONS = 16  # settings of which a decision tells what was measured less predicted
 ROOM = 0.5  # of what a promise allows to be late, beyond which a table does not come because answers come sooner in the mean
@@ -316,29 +317,29 @@ class Tuner:
         if not self._compared:
             self._services = ServiceWatch(function)  # by what was measured, where that is not what was profiled
         self._compared, self._compared_over = True, self._recent.span
-        rehearsal = _Rehearsal(self, profile, self._at_this_rate(times), now)
-        arrivals = fitted(rehearsal.times)
+        trials = self._new_trials(profile, self._at_this_rate(times), now)
+        arrivals = fitted(trials.times)
         self._rate.expect(arrivals)
-        self._propose(profile, arrivals, rehearsal.rate)
-        self._find_bias(rehearsal, times, 1.0 if trigger.kind == "promise" else 0.5)
+        self._propose(profile, arrivals, trials.rate)
+        self._find_bias(trials, times, 1.0 if trigger.kind == "promise" else 0.5)
         if trigger.kind == "promise":
-            rehearsal.begin_with(self._waiting(rehearsal))
-        decision = self._choose(rehearsal, trigger, held)
-        if decision.plan is not None and rehearsal.waiting:  # which may be more than those need who come afterwards
+            trials.begin_with(self._waiting(trials))
+        decision = self._choose(trials, trigger, held)
+        if decision.plan is not None and trials.waiting:  # which may be more than those need who come afterwards
             until = now + max(self.settings.least_between, self.settings.shortest)
             self._held = _Held(now, until, Trigger("periodic", until, "the plan was chosen for who waited then, too"))
         self._look_again(now, decision.plan or self._plan)
         if decision.plan is None and trigger.kind == "promise":
-            self._promise_back_off.found_right(rehearsal.rate, True)
+            self._promise_back_off.found_right(trials.rate, True)
         if decision.plan is None and now >= self._changed + self.settings.least_between:
             again = held is not None and held.trigger == trigger
-            self._back_off.found_right(rehearsal.rate, trigger.kind in ("rate", "burstiness") and not again)
+            self._back_off.found_right(trials.rate, trigger.kind in ("rate", "burstiness") and not again)
         return decision
 
     def _look_again(self, now: float, plan: Plan | None) -> None:
         """A rate that was seen for a moment is known by some percent, which decide where servers are busy: look again."""
         seconds, settings = self._rate.seconds, self.settings
-        if self._held is not None or plan is None or plan.routes or not _bounded(plan) or seconds >= settings.shortest:
+        if self._held is not None or plan is None or plan.routes or not bounded(plan) or seconds >= settings.shortest:
             return
         until = now + max(min(seconds, settings.shortest - seconds), settings.pause)
         words = f"requests had come at this rate for {seconds:.3g} s when it was decided about"
@@ -380,6 +381,15 @@ class Tuner:
     def _canary_told(self) -> bool:
         assert self._plan is not None
         return all(self._tried.get(name, 0) >= self.settings.canary_batches for name in self._plan.routes[1].functions)
+
+    def _new_trials(self, profile: ServiceProfile, times: Array, now: float) -> Trials:
+        """What is tried of a decision at ``now``, over these arrivals: also at the rate that yesterday tells of, if that is another."""
+        settings = self.settings
+        ratio = self._recent.counts.ratio_to_come(now, settings.memory)
+        far = not 1 / settings.yesterday < ratio < settings.yesterday and ratio > 0
+        brief = self._rate.seconds < settings.shortest
+        busier = self._rate.at_most(settings.confidence) if brief else 1.0
+        return Trials(self.setup, settings, profile, now, self._bias, times, to_come=ratio if far else 1.0, busier=busier)
 
     def _at_this_rate(self, times: Array) -> Array:
         """The arrivals as they would have come at the rate of now: those before its last change sped up or slowed down."""
@@ -443,7 +453,7 @@ class Tuner:
         while len(self._proposals) > MOST_KEPT + MOST_OF_WORKERS * len(self.setup.offers):
             del self._proposals[next(iter(self._proposals))]
 
-    def _find_bias(self, rehearsal: _Rehearsal, times: Array, weight: float) -> None:
+    def _find_bias(self, trials: Trials, times: Array, weight: float) -> None:
         """By how much the percentile that was measured exceeds that of the rehearsal of the plan in force, if surely at all.
 
         Both are of the same requests, since the plan came into force: where the rate has changed, those before it tell nothing of
@@ -464,15 +474,15 @@ class Tuner:
         quantile = self.setup.slos[0].quantile
         measured = estimate_quantile(seen, quantile)
         try:
-            expected = rehearse(rehearsal.deployment(self._plan), times, self.setup.slos, 1.0)
+            expected = rehearse(trials.deployment(self._plan), times, self.setup.slos, 1.0)
         except InvalidInput:  # batches larger than any that was measured
             return
         apart = measured.low > expected.percentile.high or measured.high < expected.percentile.low
         beyond = measured.value - expected.percentile.value if apart else 0.0
         self._bias = min(max((1 - weight) * self._bias + weight * beyond, 0.0), self.setup.slos[0].latency / 2)
-        rehearsal.bias = self._bias
+        trials.bias = self._bias
 
-    def _waiting(self, of: _Rehearsal) -> int:
+    def _waiting(self, of: Trials) -> int:
         """About how many requests will wait, before servers that are too few, for more than is promised when a plan comes.
 
         By Little's law of the latest latencies, and what comes beyond what the servers carry until what is decided is in force.
@@ -483,7 +493,7 @@ class Tuner:
         late = float(np.median(latest)) - self.setup.slos[0].latency if latest else 0.0
         if late <= 0:
             return 0
-        carried = _carried(deployment_of(single_route(self._plan), self.setup, of.profile))
+        carried = most_carried(deployment_of(single_route(self._plan), self.setup, of.profile))
         return int(min(late * of.rate + max(of.rate - carried, 0.0) * self._lag, self.settings.max_requests))
 
     def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
@@ -502,7 +512,7 @@ class Tuner:
             now, trigger, (), None, "", "", 0.0, 0.0, 0, f"the plan stays: {why}", "", 0.0, self._bias, self._way.seconds
         )
 
-    def _choose(self, of: _Rehearsal, trigger: Trigger, held: _Held | None) -> Decision:
+    def _choose(self, of: Trials, trigger: Trigger, held: _Held | None) -> Decision:
         settings, slos, now = self.settings, self.setup.slos, of.now
         serving = None
         if self._plan is not None:
@@ -573,11 +583,11 @@ class Tuner:
             "" if alone is None else alone.proposal.plan.digest,
         )
 
-    def _reached(self, of: _Rehearsal, best: _Tried) -> str:
+    def _reached(self, of: Trials, best: Tried) -> str:
         """The best percentile that can be reached; of workers alone, for whom too many come, there is none that lasts."""
         if best.limited:
             route = single_route(best.proposal.plan)
-            carried, n = _carried(of.deployment(best.proposal.plan)), route.policy.servers or 1
+            carried, n = most_carried(of.deployment(best.proposal.plan)), route.policy.servers or 1
             if carried < of.rate:
                 grows = of.rate / carried - 1
                 return (
@@ -593,15 +603,15 @@ class Tuner:
         assert self._plan is not None
         if not self._plan.routes:
             return self._plan
-        return _plain(self._plan, self._plan.routes[0], self.setup)
+        return plain(self._plan, self._plan.routes[0], self.setup)
 
     def _change(
         self,
-        of: _Rehearsal,
+        of: Trials,
         trigger: Trigger,
         held: _Held | None,
-        best: _Tried,
-        serving: _Tried,
+        best: Tried,
+        serving: Tried,
         saving: Estimate,
         change: float,
         kept: bool,
@@ -609,9 +619,9 @@ class Tuner:
         """The plan to come, if another is to, and why."""
         assert self._plan is not None
         settings = self.settings
-        trying = bool(self._plan.routes)
+        in_trial = bool(self._plan.routes)
         if best is serving:
-            back = _plain(self._plan, self._plan.routes[0], self.setup) if trying and self._canary_told() else None
+            back = plain(self._plan, self._plan.routes[0], self.setup) if in_trial and self._canary_told() else None
             return back, "what serves is the best" + (", and what was tried beside it is not" if back else "")
         broken = not serving.keeps(set(serving.functions))
         horizon = min(settings.horizon, max(of.now - self._began, settings.window))
@@ -639,9 +649,9 @@ class Tuner:
             why = f"{best.proposal.name} has the fewest late; nothing surely keeps the promise"
         unmeasured = [name for name in best.functions if name not in serving.functions and self._unmeasured(name)]
         if unmeasured and not broken:
-            if trying and set(unmeasured) <= set(self._plan.routes[1].functions):
+            if in_trial and set(unmeasured) <= set(self._plan.routes[1].functions):
                 return None, f"the plan stays: {unmeasured[0]} is being tried"
-            return _trying(self._base, best.proposal.plan, settings.canary), f"{why}; {unmeasured[0]} is tried with a share first"
+            return trying(self._base, best.proposal.plan, settings.canary), f"{why}; {unmeasured[0]} is tried with a share first"
         return best.plan(), why
 
     def _too_early(self, now: float, trigger: Trigger, held: _Held | None) -> str:
@@ -665,182 +675,6 @@ class Tuner:
         """Whether the function has a memory size at which fewer batches were measured than a canary has."""
         memory_mb = self.setup.memory_of(name)
         return memory_mb is not None and self._tried.get(name, 0) < min(self.settings.canary_batches, FEWEST)
-
-
-class _Rehearsal:
-    """One decision's arrivals and service times; what was rehearsed on them."""
-
-    def __init__(self, tuner: Tuner, profile: ServiceProfile, times: Array, now: float) -> None:
-        self.setup, self.settings, self.profile, self.now = tuner.setup, tuner.settings, profile, now
-        self.bias, self.times = tuner.bias, times
-        self.rate = (len(times) - 1) / float(times[-1] - times[0])
-        self.warm: set[str] = set()
-        self.waiting = 0
-        ratio = tuner._recent.counts.ratio_to_come(now, self.settings.memory)
-        far = not 1 / self.settings.yesterday < ratio < self.settings.yesterday and ratio > 0
-        self.all_times = [times, times[0] + (times - times[0]) / ratio] if far else [times]
-        brief = tuner._rate.seconds < self.settings.shortest
-        self.busier = tuner._rate.at_most(self.settings.confidence) if brief else 1.0
-
-    def begin_with(self, waiting: int) -> None:
-        """So many requests wait at the beginning: a plan that carries what comes and no more would be late for long."""
-        self.waiting = waiting
-        self.all_times = [np.concatenate([np.full(waiting, times[0]), times]) for times in self.all_times]
-
-    def deployment(self, plan: Plan) -> Deployment:
-        """What a plan runs on; raises ``InvalidInput`` where its batches are larger than any whose time is known."""
-        return deployment_of(single_route(plan), self.setup, self.profile)
-
-    def tried(self, proposal: Proposal) -> _Tried | None:
-        """What the plan would have done; ``None`` where its batches are larger than any whose time is known."""
-        try:
-            deployment = self.deployment(proposal.plan)
-        except InvalidInput:
-            return None
-        settings = self.settings
-        runs = [
-            rehearse(
-                deployment,
-                times,
-                self.setup.slos,
-                settings.window * (len(times) - 1) / float(times[-1] - times[0]),
-                confidence=settings.confidence,
-                half_life=settings.half_life,
-                bias=self.bias,
-            )
-            for times in self._times_of(proposal)
-        ]
-        return _Tried(self, proposal, runs)
-
-    def _times_of(self, proposal: Proposal) -> list[Array]:
-        """Of servers that only carry so much also those of the rate that it may be, where it was seen for a moment only."""
-        times = self.all_times[0]
-        if self.busier == 1 or not _bounded(proposal.plan):
-            return self.all_times
-        return [*self.all_times, times[0] + (times - times[0]) / self.busier]
-
-    def cost_of(self, tried: _Tried) -> CostCurve:
-        """What a request costs under a plan, by rate."""
-        return cost_curve(self.deployment(tried.proposal.plan), self.times, self.setup.slos, self.rate, self.settings.window)
-
-
-@dataclass(frozen=True, eq=False)
-class _Tried:
-    """A proposal and how it went: at the rate of now, and at that to come where it is another."""
-
-    of: _Rehearsal
-    proposal: Proposal
-    runs: list[Rehearsed]
-
-    @property
-    def functions(self) -> list[str]:
-        return single_route(self.proposal.plan).functions
-
-    @property
-    def limited(self) -> bool:
-        """Whether workers alone serve, who carry so many requests and no more."""
-        return _bounded(self.proposal.plan)
-
-    @property
-    def usd(self) -> float:
-        return self.runs[0].cost_per_request.value
-
-    @property
-    def failing(self) -> tuple[float, float]:
-        """What is late beyond what a promise allows, at most, and the first percentile, s: how plans compare that keep none."""
-        slos = enumerate(self.of.setup.slos)
-        late = max(run.late[k].value - slo.error_budget for k, slo in slos for run in self.runs)
-        return late, self.runs[0].percentile.value
-
-    @property
-    def most_late(self) -> float:
-        """What is late in the next window at the most, of what each promise allows."""
-        slos = enumerate(self.of.setup.slos)
-        return max(run.next_late[k] / slo.error_budget for k, slo in slos for run in self.runs)
-
-    def fails_less(self, other: _Tried) -> bool:
-        """Whether another plan, which keeps no promise either, is worse by more than chance, or as late and slower."""
-        (late, seconds), (their_late, their_seconds) = self.failing, other.failing
-        chance = max(estimate.high - estimate.value for run in (*self.runs, *other.runs) for estimate in run.late)
-        if abs(late - their_late) > chance:
-            return late < their_late
-        return late <= their_late and seconds < their_seconds / LEAST_QUICKER
-
-    def keeps(self, warm: set[str]) -> bool:
-        """Whether it surely keeps every promise where these functions' environments are there, and the others' start."""
-        n_next = self.of.settings.window * self.of.rate
-        late = sum(n for name, n in self.runs[0].late_at_start.items() if name not in warm) if warm else 0
-        return all(run.keeps(self.of.setup.slos, late / max(1.0, n_next)) for run in self.runs)
-
-    def usd_of_change(self, warm: set[str], setup: TuningSetup) -> float:
-        """USD for environments that start, and workers while they load."""
-        usd = sum(usd for name, usd in self.runs[0].usd_of_new.items() if name not in warm)
-        for offer in setup.offers:
-            if offer.function in self.functions and offer.function not in warm and setup.servers is None:
-                servers = single_route(self.proposal.plan).policy.servers or 0
-                usd += servers * offer.price_per_hour / 3600 * setup.worker_start
-        return usd
-
-    def considered(self, warm: set[str]) -> Considered:
-        run, proposal = self.runs[0], self.proposal
-        return Considered(
-            proposal.name,
-            proposal.plan.digest,
-            proposal.usd,
-            proposal.percentile,
-            run.cost_per_request,
-            run.percentile,
-            run.late[0],
-            max(run.next_late[0] for run in self.runs),
-            self.keeps(warm),
-        )
-
-    def plan(self) -> Plan:
-        """The plan with what was rehearsed as its prediction."""
-        run, slo = self.runs[0], self.of.setup.slos[0]
-        latency = {percentile_name(slo.percentile): run.percentile.value} if isfinite(run.percentile.value) else {}
-        prediction = Prediction(latency, run.cost_per_request.value, run.mean_batch_size, run.late[0].value)
-        return replace_in_document(self.proposal.plan, predicted=prediction)
-
-
-def _carried(deployment: Deployment) -> float:
-    """Requests/s that its own servers answer at the most."""
-    seconds = deployment.service.up_to(deployment.schedule.max_batch_size).mean_response
-    return float((deployment.schedule.tables[0].servers or 0) * (np.arange(1, len(seconds) + 1) / seconds).max())
-
-
-def _bounded(plan: Plan) -> bool:
-    """Whether so many batches at most are served at once, whatever comes."""
-    return all(table.servers is not None for table in single_route(plan).rule().tables)
-
-
-def _plain(plan: Plan, route: Route, setup: TuningSetup) -> Plan:
-    """One route of a plan, alone."""
-    return replace_in_document(
-        plan,
-        function=route.function,
-        policy=route.policy,
-        beside=route.beside,
-        routes=[],
-        digest="",
-        predicted=None,
-        memory_mb=setup.memory_of(route.function),
-    )
-
-
-def _trying(base: Plan, other: Plan, share: float) -> Plan:
-    """A plan that serves as ``base`` does, and a share of the requests as ``other`` does.
-
-    Of workers with a function beside them the function is tried alone: another queue before the same workers would take them to be
-    there for it, and leave the function nothing to do.
-    """
-    own, its = base.all_routes[0], other.all_routes[0]
-    tried = Route(CANARY, its.function, its.policy, share, beside=its.beside)
-    if its.policy.servers is not None:
-        first, *others = its.beside
-        tried = Route(CANARY, first.function, first.policy, share, beside=others)
-    routes = [Route(SERVING, own.function, own.policy, 1 - share, beside=own.beside), tried]
-    return replace_in_document(base, function="", policy=None, beside=[], routes=routes, memory_mb=None, digest="", predicted=None)
 
 
 def _differ(one: ServiceProfile, other: ServiceProfile) -> bool:

@@ -24,16 +24,18 @@ from sluice.optimizer.simulation.batch_means import Estimate, most_of_next
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.tuning import candidates
+from sluice.optimizer.tuning.canary import CANARY, single_route, trying
 from sluice.optimizer.tuning.changes import Alarm
 from sluice.optimizer.tuning.day_counts import BUCKET, DAY, MOST_BUCKETS
 from sluice.optimizer.tuning.decision import Decision, Trigger
-from sluice.optimizer.tuning.deployments import CANARY, Bill, deployment_of, single_route
+from sluice.optimizer.tuning.deployments import Bill, deployment_of
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans, stretched
-from sluice.optimizer.tuning.tuner import Tuner, _Tried, _trying
+from sluice.optimizer.tuning.trials import Tried
+from sluice.optimizer.tuning.tuner import Tuner
 
 SLO = Slo(0.1, 95)
 
@@ -351,10 +353,10 @@ def test_a_promise_whose_alarms_change_nothing_is_decided_about_ever_more_seldom
 
 
 def test_plans_that_are_equally_late_do_not_take_turns() -> None:
-    def tried(late: float, seconds: float) -> _Tried:
+    def tried(late: float, seconds: float) -> Tried:
         run: Any = SimpleNamespace(late=(Estimate(late, late - 0.02, late + 0.02),), percentile=Estimate(seconds, seconds, seconds))
         rehearsal: Any = SimpleNamespace(setup=SETUP)
-        return _Tried(rehearsal, Proposal("one", plan_without_batching()), [run])
+        return Tried(rehearsal, Proposal("one", plan_without_batching()), [run])
 
     assert not tried(0.29, 0.15).fails_less(tried(0.30, 0.15))  # by chance
     assert tried(0.25, 0.15).fails_less(tried(0.30, 0.15))
@@ -638,7 +640,7 @@ def test_of_workers_with_a_function_beside_them_that_was_not_measured_the_functi
     setup = workers_and_function(885, 1769)
     assert setup.profile is not None
     base, other = of_workers(2, 8, 0.02, "f-885"), of_workers(3, 8, 0.02, "f-1769")
-    tried = _trying(base, other, 0.05)
+    tried = trying(base, other, 0.05)
     assert [route.functions for route in tried.routes] == [["http://workers", "f-885"], ["f-1769"]]
     assert tried.routes[1].policy == other.beside[0].policy and tried.routes[1].beside == []
     bills = [Bill.of(deployment_of(route, setup, setup.profile)).per_second for route in (*base.all_routes, *tried.routes)]

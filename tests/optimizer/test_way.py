@@ -13,7 +13,8 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import Policy
 from sluice.optimizer.service.times import service_times
 from sluice.optimizer.simulation.event_loop import simulate_deployment
-from sluice.optimizer.tuning.deployments import deployment_of, single_route
+from sluice.optimizer.tuning.canary import single_route
+from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.setup import TuningSetup
 from sluice.optimizer.tuning.simulated import simulate_control
 from sluice.optimizer.tuning.tuner import Tuner

@@ -1,0 +1,179 @@
+"""What one decision tries: proposals, run over the latest arrivals by the simulator, and how they compare (docs/control.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+from msgspec.structs import replace
+
+from sluice.batching.documents import Plan, Prediction, ServiceProfile, percentile_name
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.tuning.canary import single_route
+from sluice.optimizer.tuning.cost_curve import CostCurve, cost_curve
+from sluice.optimizer.tuning.decision import Considered
+from sluice.optimizer.tuning.deployments import deployment_of
+from sluice.optimizer.tuning.proposal import Proposal
+from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
+from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+
+LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
+
+class Trials:
+    """One decision's arrivals and service times; what was rehearsed on them."""
+
+    def __init__(
+        self,
+        setup: TuningSetup,
+        settings: TuningSettings,
+        profile: ServiceProfile,
+        now: float,
+        bias: float,
+        times: Array,
+        to_come: float = 1.0,
+        busier: float = 1.0,
+    ) -> None:
+        """``times`` (s) as they came; ``to_come`` and ``busier`` are other rates over theirs at which plans are to be run as well.
+
+        The first is expected next; the second is the most that a rate seen for a moment may be, for servers that only carry so much.
+        """
+        self.setup, self.settings, self.profile, self.now = setup, settings, profile, now
+        self.bias, self.times, self.busier = bias, times, busier
+        self.rate = (len(times) - 1) / float(times[-1] - times[0])
+        self.warm: set[str] = set()
+        self.waiting = 0
+        self.all_times = [times, times[0] + (times - times[0]) / to_come] if to_come != 1 else [times]
+
+    def begin_with(self, waiting: int) -> None:
+        """So many requests wait at the beginning: a plan that carries what comes and no more would be late for long."""
+        self.waiting = waiting
+        self.all_times = [np.concatenate([np.full(waiting, times[0]), times]) for times in self.all_times]
+
+    def deployment(self, plan: Plan) -> Deployment:
+        """What a plan runs on; raises ``InvalidInput`` where its batches are larger than any whose time is known."""
+        return deployment_of(single_route(plan), self.setup, self.profile)
+
+    def tried(self, proposal: Proposal) -> Tried | None:
+        """What the plan would have done; ``None`` where its batches are larger than any whose time is known."""
+        try:
+            deployment = self.deployment(proposal.plan)
+        except InvalidInput:
+            return None
+        settings = self.settings
+        runs = [
+            rehearse(
+                deployment,
+                times,
+                self.setup.slos,
+                settings.window * (len(times) - 1) / float(times[-1] - times[0]),
+                confidence=settings.confidence,
+                half_life=settings.half_life,
+                bias=self.bias,
+            )
+            for times in self._times_of(proposal)
+        ]
+        return Tried(self, proposal, runs)
+
+    def _times_of(self, proposal: Proposal) -> list[Array]:
+        """Of servers that only carry so much also those of the rate that it may be, where it was seen for a moment only."""
+        times = self.all_times[0]
+        if self.busier == 1 or not bounded(proposal.plan):
+            return self.all_times
+        return [*self.all_times, times[0] + (times - times[0]) / self.busier]
+
+    def cost_of(self, tried: Tried) -> CostCurve:
+        """What a request costs under a plan, by rate."""
+        return cost_curve(self.deployment(tried.proposal.plan), self.times, self.setup.slos, self.rate, self.settings.window)
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """A proposal and how it went: at the rate of now, and at that to come where it is another."""
+
+    of: Trials
+    proposal: Proposal
+    runs: list[Rehearsed]
+
+    @property
+    def functions(self) -> list[str]:
+        return single_route(self.proposal.plan).functions
+
+    @property
+    def limited(self) -> bool:
+        """Whether workers alone serve, who carry so many requests and no more."""
+        return bounded(self.proposal.plan)
+
+    @property
+    def usd(self) -> float:
+        return self.runs[0].cost_per_request.value
+
+    @property
+    def failing(self) -> tuple[float, float]:
+        """What is late beyond what a promise allows, at most, and the first percentile, s: how plans compare that keep none."""
+        slos = enumerate(self.of.setup.slos)
+        late = max(run.late[k].value - slo.error_budget for k, slo in slos for run in self.runs)
+        return late, self.runs[0].percentile.value
+
+    @property
+    def most_late(self) -> float:
+        """What is late in the next window at the most, of what each promise allows."""
+        slos = enumerate(self.of.setup.slos)
+        return max(run.next_late[k] / slo.error_budget for k, slo in slos for run in self.runs)
+
+    def fails_less(self, other: Tried) -> bool:
+        """Whether another plan, which keeps no promise either, is worse by more than chance, or as late and slower."""
+        (late, seconds), (their_late, their_seconds) = self.failing, other.failing
+        chance = max(estimate.high - estimate.value for run in (*self.runs, *other.runs) for estimate in run.late)
+        if abs(late - their_late) > chance:
+            return late < their_late
+        return late <= their_late and seconds < their_seconds / LEAST_QUICKER
+
+    def keeps(self, warm: set[str]) -> bool:
+        """Whether it surely keeps every promise where these functions' environments are there, and the others' start."""
+        n_next = self.of.settings.window * self.of.rate
+        late = sum(n for name, n in self.runs[0].late_at_start.items() if name not in warm) if warm else 0
+        return all(run.keeps(self.of.setup.slos, late / max(1.0, n_next)) for run in self.runs)
+
+    def usd_of_change(self, warm: set[str], setup: TuningSetup) -> float:
+        """USD for environments that start, and workers while they load."""
+        usd = sum(usd for name, usd in self.runs[0].usd_of_new.items() if name not in warm)
+        for offer in setup.offers:
+            if offer.function in self.functions and offer.function not in warm and setup.servers is None:
+                servers = single_route(self.proposal.plan).policy.servers or 0
+                usd += servers * offer.price_per_hour / 3600 * setup.worker_start
+        return usd
+
+    def considered(self, warm: set[str]) -> Considered:
+        run, proposal = self.runs[0], self.proposal
+        return Considered(
+            proposal.name,
+            proposal.plan.digest,
+            proposal.usd,
+            proposal.percentile,
+            run.cost_per_request,
+            run.percentile,
+            run.late[0],
+            max(run.next_late[0] for run in self.runs),
+            self.keeps(warm),
+        )
+
+    def plan(self) -> Plan:
+        """The plan with what was rehearsed as its prediction."""
+        run, slo = self.runs[0], self.of.setup.slos[0]
+        latency = {percentile_name(slo.percentile): run.percentile.value} if isfinite(run.percentile.value) else {}
+        prediction = Prediction(latency, run.cost_per_request.value, run.mean_batch_size, run.late[0].value)
+        return replace(self.proposal.plan, predicted=prediction)
+
+
+def most_carried(deployment: Deployment) -> float:
+    """Requests/s that its own servers answer at the most."""
+    seconds = deployment.service.up_to(deployment.schedule.max_batch_size).mean_response
+    return float((deployment.schedule.tables[0].servers or 0) * (np.arange(1, len(seconds) + 1) / seconds).max())
+
+
+def bounded(plan: Plan) -> bool:
+    """Whether so many batches at most are served at once, whatever comes."""
+    return all(table.servers is not None for table in single_route(plan).rule().tables)
