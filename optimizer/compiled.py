@@ -6,16 +6,17 @@ looks at the one that the function is of alone, though code of others is in it, 
 more. With ``NUMBA_DISABLE_JIT=1`` in the environment the functions run as plain Python, for debugging.
 
 numba is imported at the first call of any that is not kept; what is kept is called without it (``kept_code``), as with the code
-that it loads it takes 130 MB. A process that gives its loops few numbers, and is to stay small, calls ``interpret``: they run as
-Python then, over views of the same arrays, whose items are numbers of Python and so thrice as quick as those of numpy. There a loop
-may not assign to a slice, nor call what numbers of Python do not have.
+that it loads it takes 130 MB. A process that gives its loops few numbers, and is to stay small, has them ``interpreted``: they run
+as Python then, over views of the same arrays, whose items are numbers of Python and so thrice as quick as those of numpy. There a
+loop may not assign to a slice, nor call what numbers of Python do not have.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from functools import cache, cached_property, update_wrapper
 from pathlib import Path
@@ -44,9 +45,14 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     return _Loop(function, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-def interpret() -> None:
-    """Run all loops of this process as Python from now on."""
-    _Loop.interpreted = True
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """All loops of this process run as Python."""
+    before, _Loop.interpreted = _Loop.interpreted, True
+    try:
+        yield
+    finally:
+        _Loop.interpreted = before
 
 
 class _Loop(Generic[P, R]):

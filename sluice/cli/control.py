@@ -7,7 +7,7 @@ import contextlib
 import gc
 import re
 import signal
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from sluice.controller.leadership import LEASE, controller_name, lead
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
 from sluice.optimizer.billing import Billing
-from sluice.optimizer.compiled import interpret
+from sluice.optimizer.compiled import interpreted
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.setup import TuningSettings
@@ -164,12 +164,11 @@ def command(
             decision_time=None,
         )
 
-        def work() -> Awaitable[None]:
-            return FleetProcess(fleet, solve_fleet, of_fleet, plans, name, journal, *place).run()
+        async def work() -> None:
+            await FleetProcess(fleet, solve_fleet, of_fleet, plans, name, journal, *place).run()
 
     else:
         require(load_time is None, "--load-time", load_time, "given with --fleet alone")
-        interpret()  # what watches; what is decided is decided in another process
         gc.freeze()  # what was imported stays
         usual = TuningSettings()
         settings = replace(usual, period=usual.period if period is None else period, memory=window or usual.memory)
@@ -178,8 +177,11 @@ def command(
         fixed = None if worker_texts else servers
         setups = ModelSetups(profiles, slos, function, memory_sizes, billing, most, settings, fixed, offers)
 
-        def work() -> Awaitable[None]:
-            return ModelProcess(setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2).run()
+        async def work() -> None:
+            with interpreted():  # what watches; what is decided is decided in another process
+                await ModelProcess(
+                    setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2
+                ).run()
 
     async def leading() -> None:
         also = () if declared is None else (DeclaredPlans(source_at(declared), plans, name).follow(),)

@@ -18,7 +18,6 @@ import pytest
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, write
 from sluice.cli.main import main
-from sluice.optimizer.compiled import _Loop
 
 Run = Callable[..., tuple[int, str, str]]
 SEARCHES = (
@@ -87,7 +86,6 @@ def exit_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["sluice", *arguments])
-        monkeypatch.setattr(_Loop, "interpreted", False)  # what `control` asks of its process ends with the test
         code = 0
         try:
             main()

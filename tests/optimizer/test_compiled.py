@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import pytest
 
 from sluice.optimizer import compiled as module
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.compiled import compiled, inlined, room_stamp
+from sluice.optimizer.compiled import compiled, inlined, interpreted, room_stamp
 from sluice.optimizer.simulation import queue_loop
 from sluice.optimizer.tuning.level_scan import LevelScan
 from sluice.optimizer.tuning.step_sum import StepSum
@@ -54,20 +55,31 @@ def test_what_is_put_into_its_callers_gives_them_what_it_gives_alone() -> None:
     assert function(line) == value(line, 2.0) + value(line, 3.0) and made_of_it(function) not in (None, total)
 
 
-def test_what_is_interpreted_finds_what_machine_code_finds_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_interpreted_finds_what_machine_code_finds_to_the_last_bit() -> None:
     rng = np.random.default_rng(3)
     pages = [rng.normal(0.3 * (k > 20), 0.1, rng.integers(1, 40)) for k in range(40)]
     told: list[list[Any]] = []
-    for interpreted in (False, True):
-        monkeypatch.setattr(module._Loop, "interpreted", interpreted)
-        scan, sums = LevelScan("gaussian", 0.095, 1e5, 9), StepSum(0.4, 1e5, 9)
-        told.append([])
-        for each in (scan, sums):
-            each.dispersion.begin(0.01, 16.0)
-            found = [each.see(page) for page in pages]
-            told[-1].append((found, [array.tobytes() for array in each.dispersion]))
+    for way in (nullcontext(), interpreted()):
+        with way:
+            scan, sums = LevelScan("gaussian", 0.095, 1e5, 9), StepSum(0.4, 1e5, 9)
+            told.append([])
+            for each in (scan, sums):
+                each.dispersion.begin(0.01, 16.0)
+                found = [each.see(page) for page in pages]
+                told[-1].append((found, [array.tobytes() for array in each.dispersion]))
         assert any(found is not None for found in told[-1][0][0])
     assert told[0] == told[1]
+
+
+def test_loops_are_machine_code_again_where_nobody_interprets_them_any_more() -> None:
+    def fills(array: Any) -> float:
+        array[:] = 2.0  # which a view of Python does not take
+        return float(array[0])
+
+    function: Any = compiled(fills)
+    with pytest.raises(TypeError, match="float"), interpreted():
+        function(np.zeros(3))
+    assert function(np.zeros(3)) == 2.0
 
 
 def test_numba_is_imported_when_something_is_called() -> None:
