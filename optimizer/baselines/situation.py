@@ -72,7 +72,7 @@ def _recorded(trace: Trace, after: float, mix: SizeMix | None, seed: int) -> tup
     if trace.sizes is not None:
         sizes = trace.sizes[here]
     elif mix is not None:
-        sizes = mix.draw(int(here.sum()), np.random.default_rng([seed, 2]))
+        sizes = mix.drawn_for(int(here.sum()), seed)
     if trace.classes is not None:
         found, classes = np.unique(trace.classes[here], return_inverse=True)
         names = tuple(map(str, found))

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
-
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.candidate import Candidate
@@ -38,7 +36,7 @@ def recorded(times: Array | None, sizes: Array | None = None, mix: SizeMix | Non
     if times is None or len(times) < FEWEST_REQUESTS:
         return None
     if sizes is None and mix is not None:
-        sizes = mix.draw(len(times), np.random.default_rng([0, 2]))  # as sluice simulate draws them
+        sizes = mix.drawn_for(len(times))
     return TraceArrivals(latest(times, MOST_RUN), None if sizes is None else sizes[-MOST_RUN:])
 
 

@@ -107,6 +107,10 @@ class SizeMix:
         """``n`` sizes, drawn independently, (n,)."""
         return np.asarray(rng.choice(self.values, size=n, p=self.shares))
 
+    def drawn_for(self, n_recorded: int, seed: int = 0) -> Array:
+        """Sizes for so many arrivals of a record that has none, (n_recorded,): always the same of a seed, whoever asks."""
+        return self.draw(n_recorded, np.random.default_rng([seed, 2]))
+
 
 def checked_sizes(sizes: ArrayLike, source: str = "sizes") -> Array:
     """Sizes of requests as an array, (n_requests,); raises ``InvalidInput`` where one is no number >= 0, by its place."""

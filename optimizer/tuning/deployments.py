@@ -16,6 +16,7 @@ from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.tuning.setup import TuningSetup
 
+
 def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> Deployment:
     """The queue of a route with these service times.
 

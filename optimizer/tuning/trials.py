@@ -22,6 +22,7 @@ from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 
 LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
 
+
 class Trials:
     """One decision's arrivals and service times; what was rehearsed on them."""
 
@@ -38,7 +39,7 @@ class Trials:
     ) -> None:
         """``times`` (s) as they came; ``to_come`` and ``busier`` are other rates over theirs at which plans are to be run as well.
 
-        The first is expected next; the second is the most that a rate seen for a moment may be, for servers that only carry so much.
+        The first is expected next; the second, of a rate that was seen for a moment, is the most that it may be.
         """
         self.setup, self.settings, self.profile, self.now = setup, settings, profile, now
         self.bias, self.times, self.busier = bias, times, busier

@@ -17,7 +17,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from math import ceil, inf, isfinite
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace as replace_in_document
 
-from sluice.batching.documents import Plan, Prediction, Route, ServiceProfile, percentile_name
+from sluice.batching.documents import Plan, ServiceProfile, percentile_name
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import without_password
@@ -34,13 +34,11 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
-from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
-from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
-from sluice.optimizer.tuning.cost_curve import CostCurve, cost_curve
-from sluice.optimizer.tuning.decision import Considered, Decision, Kind, Trigger
 from sluice.optimizer.tuning.canary import plain, require_plain, single_route, trying
+from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
+from sluice.optimizer.tuning.decision import Decision, Kind, Trigger
 from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.learning import grown
@@ -49,7 +47,7 @@ from sluice.optimizer.tuning.outcome import Expected, OutcomeWatch
 from sluice.optimizer.tuning.promise import PromiseWatch
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
-from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
+from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.trials import Trials, Tried, bounded, most_carried
 from sluice.optimizer.tuning.way import WayWatch
@@ -383,7 +381,7 @@ class Tuner:
         return all(self._tried.get(name, 0) >= self.settings.canary_batches for name in self._plan.routes[1].functions)
 
     def _new_trials(self, profile: ServiceProfile, times: Array, now: float) -> Trials:
-        """What is tried of a decision at ``now``, over these arrivals: also at the rate that yesterday tells of, if that is another."""
+        """What a decision at ``now`` tries, over these arrivals, and at the rate that yesterday tells of where that is another."""
         settings = self.settings
         ratio = self._recent.counts.ratio_to_come(now, settings.memory)
         far = not 1 / settings.yesterday < ratio < settings.yesterday and ratio > 0
