@@ -10,7 +10,7 @@ import logging
 import math
 import secrets
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from sluice.batching.errors import DeadlinePassed
@@ -41,16 +41,16 @@ class Waiting(Caller):
 
     __slots__ = ("_future", "_then", "answer", "error", "over")
 
-    def __init__(self, queue: str, item: Item, came: float, told: Told) -> None:
+    def __init__(self, queue: str, item: Item, came: float, told: Told, then: list[AtEnd]) -> None:
         self.queue, self.item, self.came, self.told = queue, item, came, told  # what Caller's own does, in a call less a request
         self.taken, self.batch_size, self.has_ticket = math.inf, 0, False
         self.answer: Answer | None = None
         self.error: Exception | None = None
         self.over = False
-        self._then: list[Callable[[Waiting], None]] = []
+        self._then = then
         self._future: asyncio.Future[Answer] | None = None
 
-    def then(self, told: Callable[[Waiting], None]) -> None:
+    def then(self, told: AtEnd) -> None:
         """Do this when it is over, behind what was to be done before; in the next round of the loop where it is over already."""
         if self.over:
             asyncio.get_running_loop().call_soon(told, self)
@@ -94,6 +94,10 @@ class Waiting(Caller):
             future.cancel()
 
 
+AtEnd = Callable[[Waiting], None]
+"""What is done at the end of one who waits."""
+
+
 class Callers:
     """The callers of one process; the first answer to a request is the one that counts.
 
@@ -116,9 +120,9 @@ class Callers:
         """An id for a request of this process."""
         return f"{self.process}{next(self._serials) & 0xFFFFFFFF:08x}"
 
-    def add(self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD) -> Waiting:
-        """Wait for the answer to ``item``, or for ``DeadlinePassed`` when its time is over."""
-        waiting = self.waiting[item.id] = Waiting(queue, item, came, told)
+    def add(self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD, then: Sequence[AtEnd] = ()) -> Waiting:
+        """Wait for the answer to ``item``, or for ``DeadlinePassed`` when its time is over; ``then`` as ``Waiting.then`` has it."""
+        waiting = self.waiting[item.id] = Waiting(queue, item, came, told, [*then])
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DEADLINE_RESOLUTION, self._check_deadlines)
         return waiting

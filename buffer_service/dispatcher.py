@@ -17,7 +17,7 @@ from sluice.batching.errors import DeadlinePassed, Draining, FunctionFailed, NoR
 from sluice.batching.urls import without_password
 from sluice.buffer_service.alarms import Alarm
 from sluice.buffer_service.batch_state import Cause, Failure
-from sluice.buffer_service.callers import Callers, Waiting
+from sluice.buffer_service.callers import AtEnd, Callers, Waiting
 from sluice.buffer_service.invokers import (
     BatchTooLarge,
     FunctionBusy,
@@ -121,6 +121,7 @@ class Dispatcher:
         self._lease = limits.lease
         self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
         self._closed = asyncio.Event()
+        self._at_end: list[AtEnd] = [self._waits_no_more]  # of a caller, whom it is told of
         self._adoptions: dict[Adoption, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_turn: asyncio.Task[None] | None = None
@@ -172,13 +173,10 @@ class Dispatcher:
                 self._call_soon()
             raise refusal
         item = Item(callers.new_id(), content_type, body, headers)
-        waiting = callers.add(state.name, item, came, told)
-        state.came(came, item, told)
-        if state.ending:
-            waiting.then(self._has_ended)
-        waiting.then(self._waits_no_more)
+        waiting = callers.add(state.name, item, came, told, self._at_end)
+        asks_at = state.came(came, item, told)
         if self._next_turn is None:
-            if (asks_at := state.asks_at) <= came:
+            if asks_at <= came:
                 self._call_soon()
             elif asks_at < self._rings_at:
                 self._arm(asks_at, came)
@@ -243,6 +241,7 @@ class Dispatcher:
     async def close(self) -> None:
         """Serve until no caller here waits, finish the batches under way, and only then give up this process's lease."""
         self._state.leave(self._clock())
+        self._at_end = [self._has_ended, self._waits_no_more]
         for waiting in self._callers.waiting.values():
             waiting.then(self._has_ended)
         self._kick()

@@ -84,7 +84,7 @@ from sluice.buffer_service.route_instructions import (
     Refusal,
     ToDo,
 )
-from sluice.buffer_service.route_life import LIVES, Fact, Life
+from sluice.buffer_service.route_life import Fact, Life
 from sluice.buffer_service.slack_line import SlackLine
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost
 from sluice.buffer_service.told import NOTHING_TOLD, Told
@@ -135,6 +135,8 @@ class RouteState:
         rounds: IdleRounds | None = None,
     ) -> None:
         self._facts = facts = RouteFacts(model, route, limits, process, waiting, patience, digest)
+        self.name = facts.name
+        """That of its queue."""
         self._limits, self._waiting = limits, waiting
         self._slo = slo
         self._alone, self._spans = _alone(facts.rule), _has_spans(facts.rule)
@@ -168,11 +170,6 @@ class RouteState:
         self._answered_at = AT_ONCE  # when that was
 
     @property
-    def name(self) -> str:
-        """That of its queue."""
-        return self._facts.name
-
-    @property
     def life(self) -> Life:
         """How far it has come."""
         return self._facts.life
@@ -203,8 +200,8 @@ class RouteState:
         """How each function of the route stands."""
         return self._functions.standings(now)
 
-    def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> None:
-        """A request of a caller here, who was not refused, with what he told of it."""
+    def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> float:
+        """A request of a caller here, who was not refused, with what he told of it; returns ``asks_at``."""
         large = len(item.body) > self._limits.carried  # else it has no ticket, whatever others read
         if large and (caller := self._waiting.get(item.id)) is not None:
             self._arrivals.append((now, self._encoded(caller)))
@@ -218,14 +215,17 @@ class RouteState:
                 self._slack_line.came(now, told.slack)
             if told.size is not None:
                 self._sizes_told = True
-        if self._asked is None and self._ask_at != AT_ONCE:
-            self._ask_at = min(self._ask_at, self._brings_at(now - self._came_at > GATHERED))
-        self._came_at = now
+        comes_alone, self._came_at = now - self._came_at > GATHERED, now
+        if self._asked is not None:
+            return NEVER
+        if self._ask_at != AT_ONCE and (brings_at := self._brings_at(comes_alone)) < self._ask_at:
+            self._ask_at = brings_at
+        return self._ask_at
 
     def _brings_at(self, comes_alone: bool = False) -> float:
         """When those who came are to be brought, of whom the last ``comes_alone`` or soon after another."""
         table, arrivals = self._alone, self._arrivals
-        if table is None or self._facts.life is not Life.SERVING:
+        if table is None or not self._facts.serving:
             return AT_ONCE
         if table.servers is not None and len(self._batches.under_way) >= table.servers:
             return arrivals[0][0] + GATHERED if self._spans else self._answered_at + FRESH
@@ -256,7 +256,7 @@ class RouteState:
         With a ``slack`` (s) above 0 it stands behind all but those with a longer one, and leaves places of the queue to others;
         else behind those who have none, or are as urgent.
         """
-        if self._facts.life is Life.CLOSED:
+        if self._facts.closed:
             return SHUT
         if (suspension := self._functions.suspension(now)) is not None:
             return FunctionSuspended(suspended(suspension), suspension.wait)
@@ -279,11 +279,11 @@ class RouteState:
 
     def turned_away(self) -> None:
         """A request that ``refuses`` had a word for did not come; who plans is to hear of it with the next call."""
-        self._refused += self._facts.life is not Life.CLOSED
+        self._refused += not self._facts.closed
 
     def gone(self, now: float, caller: Caller) -> bool:
         """A caller waits no more; whether his request is in this queue, which it leaves with the next call, if there is one."""
-        if caller.queue != self._facts.name or self._facts.life is Life.CLOSED:
+        if caller.queue != self.name or self._facts.closed:
             return False
         caller.queue = TOLD
         self._admission.left(now, now - caller.came, caller.told.slack)
@@ -335,7 +335,7 @@ class RouteState:
         else:
             self._failed(now, asked, answer)
         if asked.goodbye and not isinstance(answer, QueueLost):
-            self._live(Fact.SAID_GOODBYE)
+            self._facts.live(Fact.SAID_GOODBYE)
             self._ask_at = self._sweep_at = NEVER
             self._turn_away(self._arrivals, SHUT)
             self._arrivals, self._patient = [], 0
@@ -348,8 +348,8 @@ class RouteState:
     def follow(self, now: float, route: Route, slo: float | None = None, digest: str = "") -> None:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
         rule = route.rule()
-        changed = self._facts.life is not Life.SERVING or rule != self._facts.rule
-        self._live(Fact.FOLLOW)
+        changed = not self._facts.serving or rule != self._facts.rule
+        self._facts.live(Fact.FOLLOW)
         same = (rule, route.functions, slo) == (self._facts.rule, self._facts.route.functions, self._slo)
         self._slo, self._alone, self._spans = slo, _alone(rule), _has_spans(rule)
         self._facts.follow(route, digest)
@@ -363,7 +363,7 @@ class RouteState:
 
     def retire(self, now: float) -> None:
         """The plan in force has this route no more."""
-        self._live(Fact.RETIRE)
+        self._facts.live(Fact.RETIRE)
         self._to_install = self._table()
         self._ask_at = AT_ONCE
         self._batches.look_again(now)
@@ -384,7 +384,7 @@ class RouteState:
 
     def leave(self, now: float) -> None:
         """This process ends: when no caller here waits, and the batches under way are finished, its lease is given up."""
-        self._live(Fact.LEAVE)
+        self._facts.live(Fact.LEAVE)
         self._ask_at = min(self._ask_at, self._sweep_at)
 
     # -- facts of batches
@@ -431,7 +431,7 @@ class RouteState:
     def _reports_at(self, now: float) -> float:
         """When a batch that ended now is to be reported: at once, unless it takes no server, for which others may wait."""
         elastic = self._alone is not None and self._alone.servers is None
-        return now + FRESH if elastic and self._facts.life is Life.SERVING else AT_ONCE
+        return now + FRESH if elastic and self._facts.serving else AT_ONCE
 
     # -- instructions
 
@@ -459,7 +459,7 @@ class RouteState:
             todo.unreadable,
             min(self.asks_at, batches.next_look) if may_call else NEVER,  # after the messages: those that are due are gone
             self._facts.life is Life.DRAINED,
-            self._facts.life is Life.CLOSED,
+            self._facts.closed,
             self._queue_length,
             todo.ended,
             todo.fetch,
@@ -557,7 +557,7 @@ class RouteState:
         soon = self._sweeps_on or self._sweep_at <= now or self._is_needed()
         self._ask_at = min(self._ask_at, wake_at, brings_at, self._sweep_at if soon else self._next_turn())
         if self._facts.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
-            self._live(Fact.NOBODY_WAITS)
+            self._facts.live(Fact.NOBODY_WAITS)
 
     def _turn_away(self, arrivals: list[tuple[float, bytes]], error: DispatchFailed) -> None:
         """An error for those who came; from here on nobody waits for them, also not who leaves."""
@@ -640,9 +640,6 @@ class RouteState:
         self._patient += _patient(again)
 
     # -- the life of the route
-
-    def _live(self, fact: Fact) -> None:
-        self._facts.life = LIVES[self._facts.life][fact]
 
     def _table(self) -> Policy:
         """The route's table, which gives up nobody later than this process does: who got 504 must not be served before others.

@@ -15,7 +15,7 @@ import logging
 import random
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
@@ -29,7 +29,7 @@ from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Beside, Plan, PolicyDocument, RequestClass, RequestSize, Route
 from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreUnavailable
-from sluice.buffer_service.callers import Callers
+from sluice.buffer_service.callers import Callers, Waiting
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionCrashed, FunctionUnavailable, UnknownFunction
 from sluice.buffer_service.lending import Lending
 from sluice.buffer_service.mail import hand_out
@@ -670,12 +670,14 @@ class WatchedCallers(Callers):
         self._world = world
         self._serials = count()  # a run is its seed: from where no chance puts them
 
-    def add(self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD) -> asyncio.Future[Answer]:
+    def add(
+        self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD, then: Sequence[Callable[[Waiting], None]] = ()
+    ) -> Waiting:
         request = self._world.requests[msgspec.json.decode(item.body)["i"]]
         request.id, request.came, request.told = item.id, came, told
         self._world.by_id[item.id] = request
         self._world.check_route(queue, request)
-        return super().add(queue, item, came, told)
+        return super().add(queue, item, came, told, then)
 
 
 class WatchedModel(ServedModel):

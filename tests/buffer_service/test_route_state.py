@@ -134,9 +134,9 @@ def test_the_table_of_lives_is_the_one_that_is_drawn():
 @pytest.mark.parametrize(("life", "fact"), [(life, fact) for life in Life for fact in Fact if fact not in LIVES[life]])
 def test_a_fact_that_is_not_in_the_row_of_the_state_is_an_error(life, fact):
     state = Bench().state
-    state._facts.life = life
+    state._facts._enter(life)
     with pytest.raises(KeyError):
-        state._live(fact)
+        state._facts.live(fact)
 
 
 def test_the_same_facts_give_the_same_instructions():
