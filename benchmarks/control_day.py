@@ -2,7 +2,8 @@
 
 Redis, buffers, controller and requests are real; the function sleeps for as long as its profile says (``local.live_demo``). The day
 is that of a load balancer or of tweets, counts of five minutes (``studies/data``): each becomes a window of ``--window`` seconds,
-at ``--rate`` requests/s in the mean, with the gaps of a recorded trace between them, and one request at the least. Plans know the
+at ``--rate`` requests/s in the mean, with the gaps of a recorded trace between them, and one request at the least. Control is to
+keep the promise in every such window. Plans know the
 day's first hour. Printed are, for each way to serve, the windows whose percentile was within the promise, what a million requests
 cost, and in how many windows percentile and cost were near to what a simulation of the same arrivals says.
 
@@ -48,7 +49,9 @@ def main() -> None:
     cut = KNOWN * options.window
     seen, ahead = times[times < cut], times[times >= cut] - cut
     windows = len(counts) - KNOWN
-    demo = LiveDemo(slo=slo, rates=(options.rate,) * windows, seconds=options.window, slower=1.0, beside=(STATIC,))
+    demo = LiveDemo(
+        slo=slo, rates=(options.rate,) * windows, seconds=options.window, slower=1.0, beside=(STATIC,), kept_in=options.window
+    )
     rows = demo.serve(read(ServiceProfile, PROFILE.read_bytes()), options.front, seen, ahead)
     print(f"{options.load}: {len(ahead)} requests in {windows} windows of {options.window:g} s, {options.rate:g}/s in the mean")
     for row in rows:

@@ -110,8 +110,8 @@ class TuningSettings:
         Seconds between decisions at the least.
     least_between : float
         Seconds between changes of the plan, but where a promise is broken or service times have changed.
-    window : float
-        Seconds in which a promise is to be kept: a plan is chosen that surely keeps it in the next window.
+    kept_in : float
+        Seconds in each of which a promise is to be kept: a plan is chosen that surely keeps it in the next window of so many.
     memory, max_requests : float, int
         Seconds and requests of the past that are rehearsed, at most.
     half_life : float
@@ -135,7 +135,7 @@ class TuningSettings:
     period: float = 300.0
     pause: float = 5.0
     least_between: float = 60.0
-    window: float = 300.0
+    kept_in: float = 300.0
     memory: float = 1800.0
     max_requests: int = 1 << 15
     half_life: float = 600.0
@@ -149,7 +149,7 @@ class TuningSettings:
     yesterday: float = 1.25
 
     def __post_init__(self) -> None:
-        for name in ("period", "pause", "window", "memory", "half_life", "horizon"):
+        for name in ("period", "pause", "kept_in", "memory", "half_life", "horizon"):
             require(0 < getattr(self, name) < INF, name, getattr(self, name), "a number of seconds > 0")
         for name in ("shortest", "least_between"):
             require(0 <= getattr(self, name) < INF, name, getattr(self, name), "a number of seconds >= 0")

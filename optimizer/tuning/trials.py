@@ -69,7 +69,7 @@ class Trials:
                 deployment,
                 times,
                 self.setup.slos,
-                settings.window * (len(times) - 1) / float(times[-1] - times[0]),
+                settings.kept_in * (len(times) - 1) / float(times[-1] - times[0]),
                 confidence=settings.confidence,
                 half_life=settings.half_life,
                 bias=self.bias,
@@ -87,7 +87,7 @@ class Trials:
 
     def cost_of(self, tried: Tried) -> CostCurve:
         """What a request costs under a plan, by rate."""
-        return cost_curve(self.deployment(tried.proposal.plan), self.times, self.setup.slos, self.rate, self.settings.window)
+        return cost_curve(self.deployment(tried.proposal.plan), self.times, self.setup.slos, self.rate, self.settings.kept_in)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ class Tried:
 
     def keeps(self, warm: set[str]) -> bool:
         """Whether it surely keeps every promise where these functions' environments are there, and the others' start."""
-        n_next = self.of.settings.window * self.of.rate
+        n_next = self.of.settings.kept_in * self.of.rate
         late = sum(n for name, n in self.runs[0].late_at_start.items() if name not in warm) if warm else 0
         return all(run.keeps(self.of.setup.slos, late / max(1.0, n_next)) for run in self.runs)
 

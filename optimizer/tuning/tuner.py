@@ -8,7 +8,7 @@ the last batches of each setting.
 A plan is taken that surely keeps every promise in the next window, those who are late while its environments start included; of
 these the cheapest. It takes the place of the one in force where what it saves, at the lower end of its interval, is more than the
 change costs, in as long as that one has served: nobody knows for how long the next one will, and who changes when as much could
-have been saved loses no more by waiting than by the change. A ``window`` counts at the least and the ``horizon`` at the most. Where
+have been saved loses no more by waiting than by the change. ``kept_in`` counts at the least and the ``horizon`` at the most. Where
 the one in force does not surely keep the promises, it goes to what does, whatever that costs. (docs/control.md)
 """
 
@@ -622,7 +622,7 @@ class Tuner:
             back = plain(self._plan, self._plan.routes[0], self.setup) if in_trial and self._canary_told() else None
             return back, "what serves is the best" + (", and what was tried beside it is not" if back else "")
         broken = not serving.keeps(set(serving.functions))
-        horizon = min(settings.horizon, max(of.now - self._began, settings.window))
+        horizon = min(settings.horizon, max(of.now - self._began, settings.kept_in))
         over_horizon = of.rate * horizon
         if broken and not kept and not best.fails_less(serving):
             return None, "the plan stays: nothing surely keeps the promise, and nothing has fewer late"

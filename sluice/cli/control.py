@@ -23,6 +23,7 @@ from sluice.cli.file_kinds import JOURNAL, written_option
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.slo_options import slo_options
+from sluice.cli.tuning_options import KEPT_IN, kept_in_option
 from sluice.cli.values import DURATION, FILE, LIMIT, PERIOD, integer, numbers_option
 from sluice.controller.deciding import DecidingProcess
 from sluice.controller.declared_plans import DeclaredPlans
@@ -88,6 +89,7 @@ LEAST_WINDOW, MOST_WINDOW = 120.0, 43_200.0  # s: of less no plan is compared, a
     help="Of the past that plans are rehearsed on, at most: from 2min to 12h, of which the newest 32768 requests count  "
     "[default: 30min]",
 )
+@kept_in_option
 @click.option("--load-time", type=DURATION, help=f"What loading a variant of a fleet takes  [default: {LOAD_TIME:g}]")
 @way_option
 @click.option("--lease", type=LIMIT, default=LEASE, show_default=True, help="After which another controller leads.")
@@ -109,6 +111,7 @@ def command(
     billing: Billing,
     period: float | None,
     window: float | None,
+    kept_in: float | None,
     load_time: float | None,
     buffer_overhead: float | None,
     lease: float,
@@ -156,6 +159,7 @@ def command(
         for option, value in (own | numbers | {"--worker": worker_texts}).items():
             require(not value, option, value, "none beside --fleet, whose file says it")
         require(window is None, "--window", window, "none beside --fleet, which keeps two minutes of the demand")
+        require(kept_in is None, KEPT_IN, kept_in, "none beside --fleet")
         fleet = read_fleet(fleet_path).behind(buffer_overhead or 0.0)
         of_fleet = ControlSettings(
             look=FLEET_LOOK,
@@ -171,7 +175,12 @@ def command(
         require(load_time is None, "--load-time", load_time, "given with --fleet alone")
         gc.freeze()  # what was imported stays
         usual = TuningSettings()
-        settings = replace(usual, period=usual.period if period is None else period, memory=window or usual.memory)
+        settings = replace(
+            usual,
+            period=usual.period if period is None else period,
+            memory=window or usual.memory,
+            kept_in=kept_in or usual.kept_in,
+        )
         profiles = by_model((path, behind_buffer(read_profile(path), buffer_overhead)) for path in _files(profile_paths))
         offers = _offers(worker_texts, billing, most, servers)
         fixed = None if worker_texts else servers

@@ -17,6 +17,7 @@ from sluice.cli.file_kinds import FIGURE, require_written
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.policy_files import is_file, read_policy
 from sluice.cli.situation_options import situation_options
+from sluice.cli.tuning_options import KEPT_IN, USUALLY_IN, kept_in_option
 from sluice.cli.values import FILE, integer
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines import USAGE, Situation, named_deployments
@@ -70,6 +71,7 @@ def figure_path(context: click.Context, option: click.Parameter, path: str | Non
     callback=simulate_control.service_changes,
     help="From so many seconds on the function takes so many times as long, which policy control is not told; repeated.",
 )
+@kept_in_option
 @click.option("--energy", metavar="Z0,B", help="Energy of a batch of b: Z0 + B b, J, or @FILE: a JSON list.")
 @click.option(
     "--bins", type=integer, metavar="N", help=f"Also how it went over time, in so many bins  [default: none; {BINS} for --plot]"
@@ -83,6 +85,7 @@ def command(
     seed: int,
     names: tuple[str, ...],
     changes: list[ServiceChange],
+    kept_in: float | None,
     energy: str | None,
     bins: int | None,
     plot: str | None,
@@ -101,7 +104,10 @@ def command(
     slos, run, control = situation.slos, situation.workload.run, simulate_control.NAME in names
     others = tuple(name for name in names if name != simulate_control.NAME)
     alone = control and not others
-    require(alone or not changes, simulate_control.OPTION, len(changes), f"only with --policy {simulate_control.NAME} alone")
+    only = f"only with --policy {simulate_control.NAME} alone"
+    require(alone or not changes, simulate_control.OPTION, len(changes), only)
+    require(alone or kept_in is None, KEPT_IN, kept_in, only)
+    kept_in = USUALLY_IN if kept_in is None else kept_in
     for option, given in (("--energy", energy), ("--bins", bins), ("--plot", plot)):
         require(not alone or given is None, option, given, f"none with --policy {simulate_control.NAME} alone")
     followed = None
@@ -118,7 +124,9 @@ def command(
         runs = {} if alone else simulate_deployments(deployments, run, latencies, seed, n_bins)
         if control:
             progress.update(task, description="controlling", total=1.0)
-            followed = simulate_control.controlled(situation, changes, seed, lambda done: progress.update(task, completed=done))
+            followed = simulate_control.controlled(
+                situation, changes, kept_in, seed, lambda done: progress.update(task, completed=done)
+            )
     for name, reason in refused.items():
         output.stderr.print(f"left out: {name}: {reason}", highlight=False, soft_wrap=True)
     notes = {name: deployment.note for name, deployment in deployments.items() if deployment.note}
@@ -146,7 +154,7 @@ def command(
                 "notes": notes,
                 "winner": winner,
                 "perhaps": cheapest_perhaps_kept(runs, slos),
-                **({} if followed is None else {"control": simulate_control.document(followed, slos)}),
+                **({} if followed is None else {"control": simulate_control.document(followed, slos, kept_in)}),
                 "prices": prices_document(prices),
             }
         )
@@ -159,7 +167,7 @@ def command(
         output.stdout.print(sentence, highlight=False)
     if followed is not None:
         output.stdout.print(simulate_control.table(followed))
-        output.stdout.print(simulate_control.sentence(followed, slos), highlight=False, soft_wrap=True)
+        output.stdout.print(simulate_control.sentence(followed, slos, kept_in), highlight=False, soft_wrap=True)
     output.stdout.print(priced(prices))
 
 

@@ -20,7 +20,6 @@ from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simu
 
 NAME = "control"
 OPTION = "--service-change"
-WINDOW = TuningSettings().window
 
 
 def service_changes(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> list[ServiceChange]:
@@ -39,12 +38,12 @@ def service_changes(context: click.Context, option: click.Parameter, texts: tupl
 
 
 def controlled(
-    situation: Situation, changes: Sequence[ServiceChange], seed: int, on_progress: Callable[[float], None]
+    situation: Situation, changes: Sequence[ServiceChange], kept_in: float, seed: int, on_progress: Callable[[float], None]
 ) -> ControlledRun:
     """The function of a situation under a tuner that knows its profile, over the requests that are run; or its workers.
 
-    Workers that are given may serve in its place. Where so many of them are asked for, and their profile is the function's, they
-    are all there is, and what is tuned is their table.
+    Promises are to be kept in every ``kept_in`` seconds. Workers that are given may serve in its place. Where so many of them are
+    asked for, and their profile is the function's, they are all there is, and what is tuned is their table.
 
     Raises
     ------
@@ -70,12 +69,13 @@ def controlled(
     )
     start = float(situation.times[0])
     from_start = [ServiceChange(start + change.at, change.factor) for change in changes]
-    return simulate_control(setup, situation.times, changes=from_start, seed=seed, on_progress=on_progress)
+    settings = TuningSettings(kept_in=kept_in)
+    return simulate_control(setup, situation.times, settings=settings, changes=from_start, seed=seed, on_progress=on_progress)
 
 
-def document(run: ControlledRun, slos: Sequence[Slo]) -> dict[str, Any]:
+def document(run: ControlledRun, slos: Sequence[Slo], kept_in: float) -> dict[str, Any]:
     """As JSON has it."""
-    n, _ = run.late_by_window(WINDOW, slos[0].latency)
+    n, _ = run.late_by_window(kept_in, slos[0].latency)
     return {
         "n_requests": len(run.latency),
         "latency": {slo.name: percentile_of(run, slo) for slo in slos},
@@ -84,7 +84,7 @@ def document(run: ControlledRun, slos: Sequence[Slo]) -> dict[str, Any]:
         "energy_per_request": None if np.isnan(run.joules).any() else float(run.joules.mean()),
         "batches": run.batches,
         "cold_starts": run.cold,
-        "windows": {"seconds": WINDOW, "n": len(n), "kept": kept(run, slos)},
+        "windows": {"seconds": kept_in, "n": len(n), "kept": kept(run, slos, kept_in)},
         "changes": len(run.plans),
         "decisions": [decision.document() for decision in run.decisions],
     }
@@ -95,9 +95,9 @@ def percentile_of(run: ControlledRun, slo: Slo) -> Estimate:
     return estimate_quantile(run.latency, slo.quantile)
 
 
-def kept(run: ControlledRun, slos: Sequence[Slo]) -> int:
-    """Windows in which every promise was kept."""
-    late = [of / n <= slo.error_budget for slo in slos for n, of in [run.late_by_window(WINDOW, slo.latency)]]
+def kept(run: ControlledRun, slos: Sequence[Slo], kept_in: float) -> int:
+    """Windows of so many seconds in which every promise was kept."""
+    late = [of / n <= slo.error_budget for slo in slos for n, of in [run.late_by_window(kept_in, slo.latency)]]
     return int(np.logical_and.reduce(late).sum())
 
 
@@ -112,13 +112,13 @@ def table(run: ControlledRun) -> Table:
     return found
 
 
-def sentence(run: ControlledRun, slos: Sequence[Slo]) -> str:
+def sentence(run: ControlledRun, slos: Sequence[Slo], kept_in: float) -> str:
     """What came of it."""
-    n, _ = run.late_by_window(WINDOW, slos[0].latency)
+    n, _ = run.late_by_window(kept_in, slos[0].latency)
     late = " and ".join(f"{100 * (~(run.latency <= slo.latency)).mean():.3g} % beyond {promised(slo.latency)}" for slo in slos)
     percentiles = ", ".join(f"{percentile_name(slo.percentile)} {1e3 * percentile_of(run, slo).value:.4g} ms" for slo in slos)
     return (
         f"{NAME}: {per_million(run.cost_per_request)} USD per million requests; {percentiles}, {late}; "
-        f"{kept(run, slos)} of {len(n)} windows of {WINDOW:g} s kept; mean batch {len(run.latency) / run.batches:.2f}, "
+        f"{kept(run, slos, kept_in)} of {len(n)} windows of {kept_in:g} s kept; mean batch {len(run.latency) / run.batches:.2f}, "
         f"{run.cold} cold starts; {len(run.decisions)} decisions, {len(run.plans)} plans."
     )

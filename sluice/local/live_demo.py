@@ -34,7 +34,7 @@ from sluice.optimizer.recommend.candidate import plan_of
 from sluice.optimizer.service.times import service_times
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.tuning.candidates import fitted
-from sluice.optimizer.tuning.setup import TuningSetup
+from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans
 
 MODEL = "live"
@@ -93,6 +93,8 @@ class LiveDemo:
         Part of the promised latency that plans which stay, and BATCH's, keep free.
     beside : tuple of str
         What runs beside live control: ``STATIC``, ``BATCH``.
+    kept_in : float
+        Seconds in each of which the controller is to keep the promise.
     """
 
     slo: Slo
@@ -101,6 +103,7 @@ class LiveDemo:
     slower: float = 3.0
     headroom: float = 0.05
     beside: tuple[str, ...] = (STATIC, BATCH)
+    kept_in: float = TuningSettings.kept_in
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -170,7 +173,7 @@ class LiveDemo:
             urls = dict(zip(self.arms, buffers, strict=True))
             file = directory / "profile.json"
             file.write_bytes(write(named[CONTROL]))
-            stack.enter_context(control_process(redis.url, f"arm{self.arms.index(CONTROL)}", file, log))
+            stack.enter_context(control_process(redis.url, f"arm{self.arms.index(CONTROL)}", file, log, self.kept_in))
             began = time.perf_counter() + LATER
             changing = asyncio.create_task(self._change(sleeper, plans, sources, began))
             await asyncio.sleep(LATER)
@@ -228,7 +231,8 @@ class LiveDemo:
     def _predicted(self, arm: str, profile: ServiceProfile, plans: list[tuple[float, Plan]], times: Array) -> ControlledRun:
         changes = [ServiceChange((len(self.rates) - 1) * self.seconds, self.slower)]
         if arm == CONTROL:
-            return simulate_control(self._setup(profile), times, changes=changes, first=plans[0][1], step=LOOK)
+            settings = TuningSettings(kept_in=self.kept_in)
+            return simulate_control(self._setup(profile), times, settings=settings, changes=changes, first=plans[0][1], step=LOOK)
         return simulate_plans(self._setup(profile), times, plans, changes=changes)
 
     def _billed(self, slept: list[Slept], path: str, done: Array) -> Array:

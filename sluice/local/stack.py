@@ -111,10 +111,10 @@ def buffer_process(redis_url: str, lambda_url: str, directory: Path, log: IO[byt
 
 
 @contextlib.contextmanager
-def control_process(redis_url: str, namespace: str, profile: Path, log: IO[bytes]) -> Iterator[None]:
-    """Run a controller of the models that have a plan there."""
+def control_process(redis_url: str, namespace: str, profile: Path, log: IO[bytes], kept_in: float) -> Iterator[None]:
+    """Run a controller of the models that have a plan there, whose promises are to be kept in every ``kept_in`` seconds."""
     command = [sys.executable, "-m", "sluice.cli.main", "control", "--redis-url", redis_url, "--namespace", namespace]
-    command += ["--profile", str(profile), "--architecture", "x86_64"]
+    command += ["--profile", str(profile), "--architecture", "x86_64", "--kept-in", str(kept_in)]
     with _child(command, {}, log, log):  # its log is the journal, and long
         yield
 
