@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +52,9 @@ def test_what_it_follows_and_where_is_asked_for(exit_of: Exit, tmp_path: Path) -
         (["--window", "13h"], "--window: 46800.0 is not allowed; allowed: from 2min to 12h"),
         (["--window", "30"], "--window"),
         (["--fleet", "fleet.yaml", "--window", "30min"], "--window: 1800.0 is not allowed; allowed: none beside --fleet"),
+        (["--kept-in", "0.5"], "--kept-in: 0.5 is not allowed; allowed: from 1s to 1h"),
+        (["--kept-in", "2h"], "--kept-in: 7200.0 is not allowed; allowed: from 1s to 1h"),
+        (["--fleet", "fleet.yaml", "--kept-in", "4s"], "--kept-in: 4.0 is not allowed; allowed: none beside --fleet"),
         (["--slo", "fast"], "slo"),
         (["--declared", "s3://plans"], "--declared: 's3://plans' is not allowed; allowed: file:PATH or ssm:/path/"),
     ):
@@ -81,9 +83,17 @@ def test_a_profile_whose_way_nobody_measured_is_planned_with_behind_the_way_that
     assert told == {"a": WAY, "b": 0.002, "c": None}
 
 
-@pytest.mark.parametrize(("told", "memory"), [((), 1800.0), (("--window", "2min"), 120.0), (("--window", "12h"), 43_200.0)])
-def test_plans_are_rehearsed_on_as_much_of_the_past_as_is_asked_for(
-    told: tuple[str, ...], memory: float, exit_of: Exit, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("told", "asked_for"),
+    [
+        ((), {}),
+        (("--window", "2min"), {"memory": 120.0}),
+        (("--window", "12h"), {"memory": 43_200.0}),
+        (("--kept-in", "4s"), {"kept_in": 4.0}),
+    ],
+)
+def test_plans_are_rehearsed_on_as_much_of_the_past_and_for_as_much_of_the_future_as_is_asked_for(
+    told: tuple[str, ...], asked_for: dict[str, float], exit_of: Exit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[TuningSettings] = []
 
@@ -93,7 +103,7 @@ def test_plans_are_rehearsed_on_as_much_of_the_past_as_is_asked_for(
 
     monkeypatch.setattr(control, "ModelSetups", setups)
     assert "this" in exit_of("control", *told, "--redis-url", "redis://127.0.0.1:1/0")[2]
-    assert found == [replace(TuningSettings(), memory=memory)]
+    assert found == [TuningSettings(**asked_for)]
 
 
 def test_workers_are_offered_to_the_model_of_their_profile_as_many_as_there_are(

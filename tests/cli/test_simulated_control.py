@@ -48,12 +48,18 @@ def test_control_stands_beside_other_policies(exit_of: Run, asked: tuple[str, ..
     )
 
 
+def test_windows_are_as_long_as_a_promise_is_to_be_kept_in(document_of: Document, asked: tuple[str, ...]) -> None:
+    found = document_of(*asked, "--policy", "control", "--memory", "1769", "--kept-in", "20s")["control"]
+    assert found["windows"]["seconds"] == 20.0 and found["windows"]["n"] == pytest.approx(10, abs=1)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (("--policy", "control", "--service-change", "100"), "--service-change: '100' is not allowed; allowed: AT:FACTOR"),
         (("--policy", "control", "--service-change", "1:0"), "service_change.factor: 0.0"),
         (("--policy", "no-batching", "--service-change", "1:2"), "--service-change: 1 is not allowed; allowed: only with --policy"),
+        (("--policy", "no-batching", "--kept-in", "4s"), "--kept-in: 4.0 is not allowed; allowed: only with --policy control"),
         (("--policy", "control", "--bins", "3"), "--bins: 3 is not allowed; allowed: none with --policy control alone"),
     ],
 )

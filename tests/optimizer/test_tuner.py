@@ -34,7 +34,7 @@ from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans, stretched
-from sluice.optimizer.tuning.trials import Tried
+from sluice.optimizer.tuning.trials import Trials, Tried
 from sluice.optimizer.tuning.tuner import Tuner
 
 SLO = Slo(0.1, 95)
@@ -77,6 +77,18 @@ def test_the_next_window_exceeds_what_is_foretold_no_oftener_than_the_confidence
 def test_who_was_never_late_may_be_late_as_often_as_so_few_requests_leave_open() -> None:
     never = np.zeros(3300, dtype=bool)
     assert most_of_next(never, 1e9, 0.95) == pytest.approx(np.log(20) / 3296, rel=0.01)
+
+
+def test_a_promise_that_is_to_be_kept_in_every_four_seconds_allows_fewer_late_than_one_of_five_minutes() -> None:
+    times, setup = poisson_times(52, 20_000, 3), TuningSetup("m", (Slo(0.1, 93),), PROFILE)
+    plan = Plan(model="m", function="f-1769", policy=PolicyDocument.of(size_or_timeout(8, 0.088)), slo=Slo(0.1, 93), memory_mb=1769)
+    keeps = {}
+    for kept_in in (4.0, 300.0):
+        trials = Trials(setup, TuningSettings(kept_in=kept_in), PROFILE, float(times[-1]), 0.0, times)
+        tried = trials.tried(Proposal("6 % late", plan))
+        assert tried is not None and tried.runs[0].late[0].value == pytest.approx(0.061, abs=0.001)
+        keeps[kept_in] = tried.keeps({"f-1769"})
+    assert keeps == {4.0: False, 300.0: True}
 
 
 # --- a queue that is taken over
