@@ -490,7 +490,7 @@ def verdict(rows: dict[str, dict[str, Any]]) -> list[str]:
     ]
 
 
-def main(arguments: Sequence[str] = ()) -> None:
+def main() -> None:
     """Compare at every load."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks smdp_live", description="The optimal table, live.")
     parser.add_argument("--scale", type=float, default=1.0, help="how many times slower than the model everything goes")
@@ -500,7 +500,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--real-time", action=argparse.BooleanOptionalAction, default=True, help="SCHED_RR where permitted")
     parser.add_argument("--out", type=Path, help="write the figures there, as JSON")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 180)
     rng = np.random.default_rng(options.seed)
     started = time.monotonic()
@@ -515,4 +515,4 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

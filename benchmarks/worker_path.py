@@ -1,6 +1,8 @@
 """The way of a batch from the buffer to a worker and back: what it costs each process, how long it holds the worker beyond l(b).
 
-A buffer before one worker in processes of their own; the worker is a sleeper that sends bodies back. Three loads, each a closed
+A buffer before one worker in processes of their own; the worker is a sleeper that sends bodies back, and never rests. From one
+batch to the next it takes l(b), the way there and back, and what the buffer does before it sends the next, where the queue is in
+Redis also the call that ends one and takes the next. Three loads, each a closed
 loop: JSON of 64 floats from 64 connections, l(b) = 1.05 + 0.305 b ms at 16, and bodies of 600 KB from 8. With ``--other PATH``, a
 checkout of another version, its processes alternately with these, and the ratio of each round.
 """
@@ -69,14 +71,14 @@ LOADS = (
 Result = dict[str, float]
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main() -> None:
     """Measure, and print medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.worker_path", description=__doc__)
     parser.add_argument("--seconds", type=float, default=usually(4.0, smoke=0.1), help="of a run")
     parser.add_argument("--rounds", type=int, default=usually(3, smoke=1))
     parser.add_argument("--store", choices=["memory", "redis"], default="memory")
     parser.add_argument("--other", type=Path, help="the checkout of another version")
-    given = parser.parse_args([] if arguments is None else arguments)
+    given = parser.parse_args()
     trees = {"this": ROOT} | ({"other": given.other.resolve()} if given.other else {})
     for load in LOADS:
         runs: dict[str, list[Result]] = {name: [] for name in trees}
@@ -126,7 +128,8 @@ def measure(load: Load, tree: Path, store: str, seconds: float) -> Result:
         "requests/s": count / took,
         "MB/s, each way": count * len(load.body) / took / 1e6,
         "requests a batch": count / batches,
-        "ms that a batch holds the worker beyond l(b)": 1e3 * (invoked - computed) / batches,
+        "ms that a batch is on its way to the worker and back": 1e3 * (invoked - computed) / batches,
+        "ms from one batch to the next, beyond l(b)": 1e3 * (took - batches * load.intercept - count * load.slope) / batches,
         "CPU us a request: buffer": used[1],
         "CPU us a request: worker": used[0],
         "CPU us a request: Redis": used[2],
@@ -192,4 +195,4 @@ def held(port: int) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
