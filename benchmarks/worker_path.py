@@ -2,9 +2,11 @@
 
 A buffer before one worker in processes of their own; the worker is a sleeper that sends bodies back, and never rests. From one
 batch to the next it takes l(b), the way there and back, and what the buffer does before it sends the next, where the queue is in
-Redis also the call that ends one and takes the next. Three loads, each a closed
-loop: JSON of 64 floats from 64 connections, l(b) = 1.05 + 0.305 b ms at 16, and bodies of 600 KB from 8. With ``--other PATH``, a
-checkout of another version, its processes alternately with these, and the ratio of each round.
+Redis also the call that ends one and takes the next. Three loads, each a closed loop: JSON of 64 floats from 64 connections, l(b) =
+1.05 + 0.305 b ms at 16, and bodies of 600 KB from 8. With ``--other PATH``, a checkout of another version, its processes
+alternately with these, and the ratio of each round.
+
+``python -m benchmarks worker_path [--store redis] [--seconds 4] [--rounds 3] [--other PATH]``
 """
 
 from __future__ import annotations
