@@ -48,8 +48,8 @@ class Echo:
     def piece(self, body: bytes) -> None:
         self._body += body
 
-    def end(self) -> None:
-        self._client.reply(200, "application/json", self._body)
+    def end(self, last: bytes = b"") -> None:
+        self._client.reply(200, "application/json", self._body + last)
 
     def gone(self) -> None: ...
 

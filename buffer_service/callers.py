@@ -118,7 +118,7 @@ class Callers:
 
     def new_id(self) -> str:
         """An id for a request of this process."""
-        return f"{self.process}{next(self._serials) & 0xFFFFFFFF:08x}"
+        return "%s%08x" % (self.process, next(self._serials) & 0xFFFFFFFF)  # noqa: UP031 - which takes two thirds of an f-string
 
     def add(self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD, then: Sequence[AtEnd] = ()) -> Waiting:
         """Wait for the answer to ``item``, or for ``DeadlinePassed`` when its time is over; ``then`` as ``Waiting.then`` has it."""

@@ -401,10 +401,12 @@ class Dispatcher:
 
     def _tell_together(self, answers: Sequence[Answer]) -> None:
         """One breath: what is counted of each is counted of all."""
-        alike = self._alike = []
+        waiting, alike = self._callers.waiting, list[tuple[float, float]]()
+        self._alike = alike
         try:
             for answer in answers:
-                self._callers.answer(answer)
+                if (caller := waiting.pop(answer.id, None)) is not None:
+                    caller.end(answer)
         finally:
             self._alike = None
         if alike:

@@ -235,8 +235,10 @@ class KeptRequest:
         self._body.update(body)
         self._inner.piece(body)
 
-    def end(self) -> None:
+    def end(self, last: bytes = b"") -> None:
         """It is complete."""
+        if last:
+            self.piece(last)
         if not self._refused:
             self._keeper.spawn(self._begin())
 

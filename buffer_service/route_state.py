@@ -231,7 +231,7 @@ class RouteState:
             return arrivals[0][0] + GATHERED if self._spans else self._answered_at + FRESH
         if comes_alone or self._slacks_told:
             return AT_ONCE
-        hold, first_came = table.hold[table.row(self._waited + len(arrivals))], arrivals[0][0]
+        hold, first_came = table.hold[min(self._waited + len(arrivals), len(table.hold) - 1)], arrivals[0][0]  # as Policy.row
         latest = first_came + GATHERED
         began = min(self._hold_began, first_came) if self._waited else first_came  # who waits may have a slack
         return latest if hold == math.inf else min(latest, began + hold)

@@ -437,7 +437,7 @@ class _Task:
 
     def piece(self, body: bytes) -> None: ...
 
-    def end(self) -> None: ...
+    def end(self, last: bytes = b"") -> None: ...
 
     def gone(self) -> None:
         self._task.cancel()
@@ -449,10 +449,10 @@ class _Inference:
     __slots__ = (
         "_body",
         "_client",
-        "_gone",
         "_head",
         "_held",
         "_limit",
+        "_over",
         "_room",
         "_said",
         "_served",
@@ -473,7 +473,7 @@ class _Inference:
         self._body: Pieces | bytes = b""
         self._size = 0
         self._waiting: Waiting | None = None
-        self._gone = False
+        self._over = False  # it has failed, or its client has gone
         length = head.length
         if head.expects and length > limit:
             raise PayloadTooLarge(length, limit)  # and none of it is asked for
@@ -512,12 +512,18 @@ class _Inference:
             self._body.add(first)
         self._body.add(body)
 
-    def end(self) -> None:
-        said, came = self._said, self._body
-        self._body = b""
-        if type(came) is bytes and self._size <= self._limit and not said.encoding:  # as most are
-            self._submit(came)
+    def end(self, last: bytes = b"") -> None:
+        said, room, length = self._said, self._room, len(last)
+        if not self._size and not said.encoding and length <= self._limit and room.taken + length <= room.limit:
+            room.taken += length
+            self._held += length
+            self._submit(last)  # as most are: it came in one
             return
+        if last:
+            self.piece(last)
+        if self._over:
+            return
+        came, self._body = self._body, b""
         body = came if isinstance(came, bytes) else came.take()
         try:
             if self._size > self._limit:
@@ -554,7 +560,7 @@ class _Inference:
         self._held = size
 
     def _unzipped(self, undone: asyncio.Future[bytes]) -> None:
-        if self._gone or undone.cancelled():
+        if self._over or undone.cancelled():
             return
         try:
             body = self._grown(undone.result())
@@ -579,7 +585,7 @@ class _Inference:
             self._waiting.then(self._tell)
 
     def gone(self) -> None:
-        self._gone = True
+        self._over = True
         self._hold(0)
         if self._waiting is not None:
             self._waiting.end()
@@ -621,6 +627,7 @@ class _Inference:
         return PayloadTooLarge(max(self._size, self._head.length), self._limit)
 
     def _fail(self, error: Exception) -> None:
+        self._over = True
         self._hold(0)
         _fail(self._client, self._head, error, self._service.telemetry)
 

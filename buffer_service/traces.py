@@ -112,9 +112,9 @@ class TracedRequest:
         assert self._request is not None
         self._request.piece(body)
 
-    def end(self) -> None:
+    def end(self, last: bytes = b"") -> None:
         assert self._request is not None
-        self._request.end()
+        self._request.end(last)
 
     def gone(self) -> None:
         assert self._request is not None

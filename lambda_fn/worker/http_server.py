@@ -143,8 +143,10 @@ class Request:
         else:
             self.pieces = (body,)
 
-    def end(self) -> None:
+    def end(self, last: bytes = b"") -> None:
         """It is complete: what is done with it is said by whoever serves."""
+        if last:
+            self.piece(last)
         if self.refusal is not None:
             self.fail(self.refusal)
             return

@@ -67,8 +67,8 @@ class Request(Protocol):
     def piece(self, body: bytes) -> None:
         """Some of its body has come."""
 
-    def end(self) -> None:
-        """It is complete."""
+    def end(self, last: bytes = b"") -> None:
+        """It is complete, with this as the last piece of its body where not all of it has come."""
 
     def gone(self) -> None:
         """Its client has gone, or broke it off; nothing is heard of it any more."""
@@ -236,10 +236,7 @@ class Connection(asyncio.Protocol):
         request = self._server.begin(head, self)
         if request is not None and self._awaited:
             self._request = request
-            if head.length:
-                request.piece(data[len(head.start) :])
-            if self._awaited:  # else it is answered already
-                request.end()
+            request.end(data[len(head.start) :] if head.length else b"")
         if self._held.size or self._paused:
             self._keep(0)
 

@@ -134,8 +134,9 @@ class Asked:
         assert not self.over
         self.size += len(body)
 
-    def end(self):
+    def end(self, last=b""):
         assert not self.over
+        self.size += len(last)
         if self.app.rng.random() < 0.3:
             self.answer()
         else:

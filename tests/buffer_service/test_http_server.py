@@ -68,7 +68,8 @@ class Asked:
         if self.path == "/at-once":
             self.answer()
 
-    def end(self):
+    def end(self, last=b""):
+        self.size += len(last)
         if self.path != "/gated":
             self.answer()
             return
@@ -163,7 +164,17 @@ async def test_headers_that_do_not_end_in_time_get_408_and_the_connection_is_clo
 
 
 @on_both_loops
-async def test_a_request_that_its_first_piece_answered_is_not_told_its_end():
+async def test_a_request_that_a_piece_of_its_body_answered_is_not_told_its_end():
+    async with connected() as (client, app):
+        for _ in range(3):
+            await client.send(HEAD % (b"at-once", 3) + b"\r\na")
+            assert await client.answer() == ("http/1.1 200 ok", b"/at-once 1\n")
+            await client.send(b"bc")
+        assert app.served == 3 * ["/at-once"]
+
+
+@on_both_loops
+async def test_a_request_that_comes_whole_is_told_its_body_with_its_end():
     async with connected() as (client, app):
         for _ in range(3):  # from the second on its head is known
             await client.send(request(b"at-once", b"abc"))
