@@ -23,6 +23,12 @@ def test_every_module_with_a_main_is_reached_by_its_name() -> None:
     assert sorted(BENCHMARKS) == sorted(modules) and set(IN_TURN) < set(BENCHMARKS)
 
 
+def test_options_that_follow_a_name_are_those_that_a_benchmark_reads() -> None:
+    for name in BENCHMARKS:
+        reads = re.findall(r"parse_args\((.*?)\)", (ROOT / "benchmarks" / f"{name}.py").read_text())
+        assert set(reads) <= {""}, name  # of the command line, as `run` leaves it
+
+
 def test_pages_name_benchmarks_that_there_are() -> None:
     named = {
         name
