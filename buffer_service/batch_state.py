@@ -104,6 +104,7 @@ class BatchState:
         *(
             "answers",
             "asked",
+            "direct",
             "epoch",
             "failed",
             "failed_alone",
@@ -122,6 +123,7 @@ class BatchState:
         self.table = table
         self.epoch = epoch
         self.taken_at = taken_at
+        self.direct = False  # no queue knows of it; its members are ids alone
         self.measured = Measurement()
         self.parts = parts  # the next to be asked is the last
         self.asked: dict[int, Part] = {}  # under way

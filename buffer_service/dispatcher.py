@@ -174,7 +174,7 @@ class Dispatcher:
             raise refusal
         item = Item(callers.new_id(), content_type, body, headers)
         waiting = callers.add(state.name, item, came, told, self._at_end)
-        asks_at = state.came(came, item, told)
+        asks_at = state.came(came, waiting)
         if self._next_turn is None:
             if asks_at <= came:
                 self._call_soon()

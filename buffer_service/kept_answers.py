@@ -13,7 +13,8 @@ import msgspec
 
 from sluice.buffer_service.invokers import Invoker
 from sluice.buffer_service.invokers.port import asking
-from sluice.buffer_service.kept_requests import ADDRESS, Keeper
+from sluice.buffer_service.kept_requests import Keeper
+from sluice.buffer_service.results import ADDRESS
 from sluice.buffer_service.store import PROCESS_LENGTH
 from sluice.lambda_fn.batch_frames import decode_measured_answers
 from sluice.lambda_fn.contract import Answer, Batch, Item, WireError

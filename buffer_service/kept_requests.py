@@ -42,8 +42,6 @@ from sluice.lambda_fn.contract import JSON, PROBLEM, Answer, problem
 
 PREFER, KEY = WISHED_BY = b"prefer", b"idempotency-key"
 STATE, REPLAYED = b"sluice-result", b"idempotent-replayed"
-ADDRESS = "sluice-kept"
-"""A header of an item, which no client sets and no function sees: ``address``."""
 INHERITED_AFTER = 2.0  # seconds that the process of a request has to keep its answer, before the one that had its batch does
 MARGIN = 5.0  # seconds beyond those that callers wait, after which an entry that waits is lost
 AGAIN = 0.5  # seconds between two tries to keep an answer while the store is away

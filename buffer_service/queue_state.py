@@ -18,6 +18,7 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
     then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes; from some tables so
                                     many batches ``at_most``
     measured                        the batches are recorded, whatever else the call brings
+    direct                          those who left without having been here are recorded, and count as taken
 
 in this order, all at one ``now``. Who is ``leaving`` gets no batch, and the rule waits for the next call of somebody else; with
 nothing to serve he is forgotten. A process that was never heard of counts as lost. Who was not heard of himself for a lease judges
@@ -105,6 +106,10 @@ class QueueState:
         arrivals, ages = events.arrivals[:accepted], array("f", events.ages[:accepted])
         if accepted and limits.arrivals_kept and not events.recorded:
             self.record.note(now, ages or (0.0,) * accepted, limits.arrivals_kept, events.sizes[:accepted])
+        if events.direct:
+            self.taken += len(events.direct)
+            if limits.arrivals_kept:
+                self.record.note(now, array("f", events.direct), limits.arrivals_kept)
         if events.measured and limits.batches_kept:
             self.batches.note(now, events.measured, limits.batches_kept)
         if events.leaving:

@@ -284,7 +284,7 @@ class RedisQueue:
             arguments += (self._batches_kept, len(events.measured), pack_batches(events.measured))
         else:
             arguments += (0, 0, "")
-        arguments.append(events.refused)
+        arguments += (events.refused, pack_floats(events.direct))
         arguments += events.completed
         arguments += serving or ()
         arguments += events.gone

@@ -24,6 +24,8 @@ WAITING, DONE, REFUSED = b"w", b"d", b"r"
 """Of an entry: nobody has answered, somebody has, or there was an error after which the same may be asked again."""
 TOKEN = 16
 """Bytes that say who waits."""
+ADDRESS = "sluice-kept"
+"""A header of an item whose answer is kept, which no client sets and no function sees: where (``kept_requests.py``)."""
 SPARE = 64  # places of the order that may be of no entry, beside as many as there are
 
 

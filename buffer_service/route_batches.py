@@ -33,7 +33,7 @@ from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import Unreadable, decode_member, has_id, is_ticket, member_id, ticket_length
 from sluice.buffer_service.route_admission import RouteAdmission
-from sluice.buffer_service.route_facts import TOLD, RouteFacts
+from sluice.buffer_service.route_facts import TOLD, Caller, RouteFacts, member_of
 from sluice.buffer_service.route_functions import RouteFunctions, Suspension
 from sluice.buffer_service.route_instructions import AT_ONCE, NEVER, Fetch, Invocation, Message, Move, ToDo
 from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Released
@@ -48,6 +48,8 @@ A number, for the addresses of workers are nobody's business who asks, and may b
 LEFT_HEADER = "sluice-left"
 """The header, between processes alone, of an answer whose caller waits at another: with how many its request left the queue, and
 how many seconds ago."""
+DIRECT = "direct"
+"""What stands in the id of a batch that no queue knows of, where others have the number of a call."""
 RETRY = 0.1  # seconds until a store that was away is asked again
 SENDINGS = 10  # times a message is tried whose batch is given up then
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
@@ -73,6 +75,7 @@ class RouteBatches:
         self.look_at = NEVER  # when the first of those that rest is
         self._resting: dict[str, float] = {}  # whose function is busy, and when each is looked at again
         self._places = 0  # batches that were answered
+        self._directly = 0  # batches that no queue knew of
         self._messages: list[Message] = []  # that are not under way
         self._sending = 0  # those that are
         self._measured: list[MeasuredBatch] = []  # ended, and not brought to the store yet; ended_at by this process's clock
@@ -121,6 +124,23 @@ class RouteBatches:
                 self._divide(now, state, {})
         self.under_way[batch.batch_id] = state
         self._go_on(now, batch.batch_id, state)
+
+    def take_directly(self, now: float, callers: Sequence[Caller]) -> None:
+        """Callers here left as a batch that no queue knows of."""
+        self._directly += 1
+        batch_id = f"{self._facts.process}:{DIRECT}:{self._directly}"
+        for caller in callers:
+            caller.taken, caller.batch_size = now, len(callers)
+        state = BatchState([caller.item.id.encode() for caller in callers], [], None, now)
+        state.direct = True
+        state.parts = self._functions.of_table(0).parts(now, [caller.item for caller in callers])
+        self.under_way[batch_id] = state
+        self._go_on(now, batch_id, state)
+
+    @property
+    def leased(self) -> list[str]:
+        """The batches under way that a queue holds for this process."""
+        return sorted(batch_id for batch_id, batch in self.under_way.items() if not batch.direct)
 
     def _to_fetch(self, batch: Released) -> Fetch:
         """What other processes must be asked for."""
@@ -348,8 +368,12 @@ class RouteBatches:
 
     def _move_on(self, batch: BatchState, part: Part) -> None:
         """Other routes get the items of a part."""
+        wanted = [item.id for item in part.items if self._facts.wanted(item.id)]
+        if batch.direct:  # whose callers are here
+            batch.moving += [member_of(self._facts.waiting[request_id]) for request_id in wanted]
+            return
         members = {member_id(member): member for member in batch.members}  # with what was told
-        batch.moving += [members[item.id] for item in part.items if self._facts.wanted(item.id)]
+        batch.moving += [members[request_id] for request_id in wanted]
 
     # -- batches whose functions are busy
 
@@ -446,11 +470,12 @@ class RouteBatches:
         if not batch.given_up:
             if batch.times_asked and self._facts.limits.batches_kept:
                 self._measure(now, batch)
-            self.completed.append(batch_id)
+            if not batch.direct:
+                self.completed.append(batch_id)
             self.ended = True
-        elif batch.epoch == self._facts.epoch:
+        elif batch.epoch == self._facts.epoch and not batch.direct:
             self.given_up.append(batch_id)
-        else:  # the queue that would take it back is lost
+        else:  # the queue that would take it back is lost, or never had it
             self.stranded += map(member_id, batch.members)
         self._todo.tell += batch.answers
 

@@ -41,6 +41,13 @@ him. Where one table rules, as far as is known here:
     another came within ``GATHERED`` before him   with those: when a batch is due, ``GATHERED`` after the first of them at most
     nobody did                                    at once
 
+Who leaves past the queue. Those who came and were not brought yet leave as batches of this process, and the queue hears of it with
+a later call, where it would release them at once if it held them alone: one table rules, no servers bound it, no call is under way,
+and nobody waited at the queue when it answered last. So a process alone sends the batches that the queue would have, without asking
+it first; of several each sends its own, and who waits at the queue does so until his hold ends at the latest, as without them. Who
+dies takes with him what left so, with its callers. Requests whose answers are kept, which others are to serve then, and those with
+a slack or a size take the way through the queue.
+
 A batch that ended is reported at once where its server is waited for, and of an elastic function with the next call, within
 ``FRESH``. What others bring meanwhile is not known here: a batch that is full with it leaves that much later.
 
@@ -67,7 +74,8 @@ from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.batch_state import Failure
 from sluice.buffer_service.circuit import FIRST_OPEN
 from sluice.buffer_service.idle_rounds import IdleRounds
-from sluice.buffer_service.members import encode_member, has_id, member_id, member_sizes, member_slack, unnamed
+from sluice.buffer_service.members import has_id, member_id, member_sizes, unnamed
+from sluice.buffer_service.results import ADDRESS
 from sluice.buffer_service.route_admission import RouteAdmission
 from sluice.buffer_service.route_batches import LEFT_HEADER, RETRY, SENDINGS, RouteBatches, failures, suspended
 from sluice.buffer_service.route_facts import TOLD, Caller, RouteFacts, member_of
@@ -87,11 +95,12 @@ from sluice.buffer_service.route_instructions import (
 from sluice.buffer_service.route_life import Fact, Life
 from sluice.buffer_service.slack_line import SlackLine
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost
-from sluice.buffer_service.told import NOTHING_TOLD, Told
+from sluice.buffer_service.told import NOTHING_TOLD
 from sluice.lambda_fn.contract import NOTHING_MEASURED, Answer, Item, Measured
 
 GONE_BYTES = 8 * 1024 * 1024  # that members may have which are yet to be taken out of the queue
 MOST_GONE = 128  # members that one call takes out of the queue at most, each by a look at all that wait
+MOST_DIRECT = 4096  # of those who left past the queue, that one call tells of at most
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 PATIENT = 0.9  # of a queue's places, that requests with a slack above 0 may take
 SWEEPS = 3  # in a lease
@@ -112,6 +121,7 @@ class _Asked:
     swept: list[str] | None  # batches given up that this call's sweep takes back; None: it is no sweep
     goodbye: bool
     refused: int
+    direct: list[float]
 
 
 class RouteState:
@@ -146,7 +156,8 @@ class RouteState:
         self._todo = ToDo()
         self._batches = RouteBatches(facts, self._functions, self._admission, self._todo)
         self._next_trial = -math.inf  # not before then the next request for functions that are not asked
-        self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
+        self._arrivals: list[Caller] = []  # who are to be brought
+        self._direct: list[float] = []  # when those came who left past the queue, which has not heard of it
         self._came_at = -math.inf  # when the last did
         self._all_lend = False  # every process that was heard of lately reads tickets; a ticket is written where it does
         self._patient = 0  # of these, those with a slack above 0
@@ -159,6 +170,7 @@ class RouteState:
         self._asked: _Asked | None = None
         self._failures = 0  # calls that failed, since the last that did not
         self._ask_at = AT_ONCE
+        self._bring_at = NEVER  # when those who came are due, beside what else there is to ask for
         self._sweep_at = AT_ONCE  # from when on a call is a sweep; the first announces this process
         self._swept_at = AT_ONCE
         self._rounds = rounds if rounds is not None else IdleRounds()
@@ -200,14 +212,10 @@ class RouteState:
         """How each function of the route stands."""
         return self._functions.standings(now)
 
-    def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> float:
-        """A request of a caller here, who was not refused, with what he told of it; returns ``asks_at``."""
-        large = len(item.body) > self._limits.carried  # else it has no ticket, whatever others read
-        if large and (caller := self._waiting.get(item.id)) is not None:
-            self._arrivals.append((now, self._encoded(caller)))
-        else:
-            self._arrivals.append((now, encode_member(item, told)))
-        if told is not NOTHING_TOLD:
+    def came(self, now: float, caller: Caller) -> float:
+        """A caller is here, and was not refused; returns ``asks_at``."""
+        self._arrivals.append(caller)
+        if (told := caller.told) is not NOTHING_TOLD:
             if told.slack:
                 self._slacks_told = True
             if told.slack > 0:
@@ -218,9 +226,9 @@ class RouteState:
         comes_alone, self._came_at = now - self._came_at > GATHERED, now
         if self._asked is not None:
             return NEVER
-        if self._ask_at != AT_ONCE and (brings_at := self._brings_at(comes_alone)) < self._ask_at:
-            self._ask_at = brings_at
-        return self._ask_at
+        if self._bring_at > AT_ONCE and (brings_at := self._brings_at(comes_alone)) < self._bring_at:
+            self._bring_at = brings_at
+        return self._bring_at if self._bring_at < self._ask_at else self._ask_at
 
     def _brings_at(self, comes_alone: bool = False) -> float:
         """When those who came are to be brought, of whom the last ``comes_alone`` or soon after another."""
@@ -228,10 +236,10 @@ class RouteState:
         if table is None or not self._facts.serving:
             return AT_ONCE
         if table.servers is not None and len(self._batches.under_way) >= table.servers:
-            return arrivals[0][0] + GATHERED if self._spans else self._answered_at + FRESH
+            return arrivals[0].came + GATHERED if self._spans else self._answered_at + FRESH
         if comes_alone or self._slacks_told:
             return AT_ONCE
-        hold, first_came = table.hold[min(self._waited + len(arrivals), len(table.hold) - 1)], arrivals[0][0]  # as Policy.row
+        hold, first_came = table.hold[min(self._waited + len(arrivals), len(table.hold) - 1)], arrivals[0].came  # as Policy.row
         latest = first_came + GATHERED
         began = min(self._hold_began, first_came) if self._waited else first_came  # who waits may have a slack
         return latest if hold == math.inf else min(latest, began + hold)
@@ -287,13 +295,12 @@ class RouteState:
             return False
         caller.queue = TOLD
         self._admission.left(now, now - caller.came, caller.told.slack)
-        member = member_of(caller)
-        arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
+        arrivals = [arrival for arrival in self._arrivals if arrival.item.id != caller.item.id]
         if len(arrivals) < len(self._arrivals):
             self._arrivals = arrivals
             self._patient -= caller.told.slack > 0
             return False
-        self._leave_the_queue([member])
+        self._leave_the_queue([member_of(caller)])
         self._ask_at = AT_ONCE
         return True
 
@@ -336,8 +343,8 @@ class RouteState:
             self._failed(now, asked, answer)
         if asked.goodbye and not isinstance(answer, QueueLost):
             self._facts.live(Fact.SAID_GOODBYE)
-            self._ask_at = self._sweep_at = NEVER
-            self._turn_away(self._arrivals, SHUT)
+            self._ask_at = self._bring_at = self._sweep_at = NEVER
+            self._turn_away([caller.item.id for caller in self._arrivals], SHUT)
             self._arrivals, self._patient = [], 0
 
     @property
@@ -370,12 +377,12 @@ class RouteState:
 
     def due(self, now: float) -> bool:
         """Whether a call is due."""
-        return now >= self._ask_at and self._asked is None
+        return now >= self.asks_at
 
     @property
     def asks_at(self) -> float:
         """When a call is due at the latest, whatever else happens; ``NEVER`` while one is under way."""
-        return self._ask_at if self._asked is None else NEVER
+        return min(self._ask_at, self._bring_at) if self._asked is None else NEVER
 
     @property
     def ending(self) -> bool:
@@ -445,8 +452,11 @@ class RouteState:
             batches.wake(now)
             self._heed_batches(now)
         call = None
-        if may_call and self._asked is None and (now >= self._ask_at or self._facts.ending):
-            call = self._next_call(now)  # before the rest: it changes when to wake
+        if may_call and self._asked is None:  # before the rest: it changes when to wake
+            if now >= self._bring_at:
+                self._leave_directly(now)
+            if now >= self.asks_at or self._facts.ending:
+                call = self._next_call(now)
         instructions = Instructions(
             call,
             todo.invoke,
@@ -468,10 +478,37 @@ class RouteState:
         self._queue_length = None
         return instructions
 
+    def _leave_directly(self, now: float) -> None:
+        """Those who came leave past the queue, as many as it would release now if they waited there, alone."""
+        table = self._alone
+        if table is None or table.servers is not None or self._waited or self._adoptions or not self._may_leave_directly():
+            return
+        came, left = self._arrivals, 0
+        while left < len(came):
+            row = min(len(came) - left, len(table.hold) - 1)
+            if now < came[left].came + table.hold[row]:
+                break
+            self._batches.take_directly(now, came[left : left + table.take[row]])
+            left += table.take[row]
+        if left:
+            self._direct += [caller.came for caller in came[:left]]
+            self._arrivals = came[left:]
+            self._bring_at = self._brings_at() if self._arrivals else NEVER
+            self._ask_at = min(self._ask_at, now + FRESH)
+            self._heed_batches(now)
+
+    def _may_leave_directly(self) -> bool:
+        """Whether the queue is there, as far as is known, and nothing hangs on that those who came are at it."""
+        if not self._facts.serving or self._facts.epoch is None or self._failures or self._to_install is not None:
+            return False
+        if self._sizes_told or self._slacks_told:
+            return False
+        return not any(caller.item.headers and ADDRESS in caller.item.headers for caller in self._arrivals)
+
     def _next_call(self, now: float) -> Call | None:
         """The call that is due, with everything that happened since the last; it is under way from here on."""
         goodbye = self._facts.ending and not self._busy() and not self._to_clear() and not self._callers_here()
-        if now < self._ask_at and not goodbye:
+        if now < self.asks_at and not goodbye:
             return None  # nothing is to be brought, and it is too early to say goodbye
         swept = None
         if goodbye or now >= self._sweep_at:
@@ -482,14 +519,18 @@ class RouteState:
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
         arrivals, patient = self._next_arrivals() if not adoptions else ([], 0)
+        most = MOST_DIRECT if not adoptions else 0
+        direct, self._direct = self._direct[:most], self._direct[most:]
         gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]
         self._gone_bytes -= sum(map(len, gone))
         completed, self._batches.completed = self._batches.completed, []
-        self._asked = _Asked(self._to_install, arrivals, patient, gone, completed, adoptions, swept, goodbye, self._refused)
+        asked = self._to_install, arrivals, patient, gone, completed, adoptions, swept, goodbye, self._refused, direct
+        self._asked = _Asked(*asked)
         self._refused = 0
         call = Call(self._to_install, self._events(now, self._asked))
         self._to_install = None
-        self._ask_at = AT_ONCE if self._arrivals or self._adoptions or self._gone else NEVER
+        self._ask_at = AT_ONCE if self._arrivals or self._adoptions or self._gone or self._direct else NEVER
+        self._bring_at = NEVER
         return call
 
     def _next_adoptions(self) -> list[Adoption]:
@@ -501,13 +542,13 @@ class RouteState:
 
     def _next_arrivals(self) -> tuple[list[tuple[float, bytes]], int]:
         """As many as one call carries, and how many of these have a slack above 0."""
-        arrivals, self._arrivals = self._arrivals[:LARGEST_CALL], self._arrivals[LARGEST_CALL:]
-        patient = _patient(arrivals) if self._patient else 0
+        callers, self._arrivals = self._arrivals[:LARGEST_CALL], self._arrivals[LARGEST_CALL:]
+        patient = _patient(callers) if self._patient else 0
         self._patient -= patient
-        return arrivals, patient
+        return [(caller.came, self._encoded(caller)) for caller in callers], patient
 
     def _events(self, now: float, asked: _Asked) -> Events:
-        serving = sorted(self._batches.under_way) if asked.swept is not None else None
+        serving = self._batches.leased if asked.swept is not None else None
         clearing = self._facts.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install or asked.swept)
         leaving = self._facts.ending and not clearing and not self._callers_here()
         at_most = self._batches.at_most(now)
@@ -518,7 +559,8 @@ class RouteState:
         members, ages = [member for _, member in asked.arrivals], [now - came for came, _ in asked.arrivals]
         sizes = member_sizes(members) if self._sizes_told else ()
         measured = self._batches.brought(now, asked.goodbye)
-        return Events(members, asked.completed, serving, leaving, ages, False, asked.gone, sizes, at_most, measured, asked.refused)
+        told = sizes, at_most, measured, asked.refused, [now - came for came in asked.direct]
+        return Events(members, asked.completed, serving, leaving, ages, False, asked.gone, *told)
 
     # -- what the queue answered
 
@@ -539,7 +581,7 @@ class RouteState:
             self._settle_adoptions(asked.adoptions, outcome.accepted)
         elif outcome.accepted < len(asked.arrivals):
             full = QueueFull(self._facts.model, self._limits.max_queue_length)
-            self._turn_away(asked.arrivals[outcome.accepted :], full)
+            self._turn_away([member_id(member) for _, member in asked.arrivals[outcome.accepted :]], full)
             self._refused += len(asked.arrivals) - outcome.accepted
         for batch in outcome.batches:
             self._batches.take(now, batch)
@@ -553,15 +595,15 @@ class RouteState:
         self._hold_began = -math.inf
         if outcome.wake_in is not None and self._alone is not None:
             self._hold_began = wake_at - self._alone.hold[self._alone.row(self._waited)]
-        brings_at = self._brings_at() if self._arrivals else NEVER
+        self._bring_at = self._brings_at() if self._arrivals else NEVER
         soon = self._sweeps_on or self._sweep_at <= now or self._is_needed()
-        self._ask_at = min(self._ask_at, wake_at, brings_at, self._sweep_at if soon else self._next_turn())
+        self._ask_at = min(self._ask_at, wake_at, self._sweep_at if soon else self._next_turn())
         if self._facts.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
             self._facts.live(Fact.NOBODY_WAITS)
 
-    def _turn_away(self, arrivals: list[tuple[float, bytes]], error: DispatchFailed) -> None:
+    def _turn_away(self, requests: list[str], error: DispatchFailed) -> None:
         """An error for those who came; from here on nobody waits for them, also not who leaves."""
-        for request_id in (member_id(member) for _, member in arrivals):
+        for request_id in requests:
             self._todo.refuse.append(Refusal(request_id, error))
             if (caller := self._waiting.get(request_id)) is not None:
                 caller.queue = TOLD
@@ -597,7 +639,7 @@ class RouteState:
         if error.asked:
             self._leave_the_queue([member for _, member in asked.arrivals])  # who may wait there all the same
         self._leave_the_queue(asked.gone)
-        self._turn_away(asked.arrivals, error)
+        self._turn_away([member_id(member) for _, member in asked.arrivals], error)
         self._todo.adopted += [Adopted(adoption, error) for adoption in asked.adoptions]
         ending = self._facts.ending and not self._callers_here()
         # Who ends does not ask again and again: what he holds is served when his lease is over.
@@ -608,9 +650,10 @@ class RouteState:
     def _lost(self, asked: _Asked) -> None:
         """The store does not know the queue: install its table, and submit again what waits here."""
         self._refused += asked.refused
+        self._direct = asked.direct + self._direct
         self._adoptions = asked.adoptions + self._adoptions
-        here = [arrival for arrival in asked.arrivals if self._facts.waits_here(member_id(arrival[1]))]  # others left meanwhile
-        self._arrive_before(here)
+        came = [member_id(member) for _, member in asked.arrivals]
+        self._arrive_before([self._waiting[request_id] for request_id in came if self._facts.waits_here(request_id)])
         self._batches.given_up.clear()
         self._gone.clear()
         self._gone_bytes = 0
@@ -623,7 +666,7 @@ class RouteState:
     def _submit_again(self, besides: set[str]) -> None:
         """The store lost the queue: what waits here, but for what is computed, told or was submitted since, comes again."""
         self._todo.log.append((logging.WARNING, f"{self._facts.name}: the store lost the queue; submitting what waits here again"))
-        besides = besides | self._batches.requests | {member_id(member) for _, member in self._arrivals}
+        besides = besides | self._batches.requests | {caller.item.id for caller in self._arrivals}
         besides |= {member_id(member) for adoption in self._adoptions for member in adoption.members}
         self._arrive_again([request_id for request_id in self._waiting if request_id not in besides])
 
@@ -632,10 +675,10 @@ class RouteState:
         callers = [self._waiting[request_id] for request_id in request_ids if self._facts.waits_here(request_id)]
         self._sizes_told |= any(caller.told.size is not None for caller in callers)  # also of who came here from another route
         self._slacks_told |= any(caller.told.slack != 0 for caller in callers)
-        self._arrive_before([(caller.came, self._encoded(caller)) for caller in callers])
+        self._arrive_before(callers)
         self._ask_at = AT_ONCE
 
-    def _arrive_before(self, again: list[tuple[float, bytes]]) -> None:
+    def _arrive_before(self, again: list[Caller]) -> None:
         self._arrivals = again + self._arrivals
         self._patient += _patient(again)
 
@@ -672,7 +715,7 @@ class RouteState:
 
     def _nobody_waits(self) -> bool:
         """Whether a queue that is empty is all there is of this route."""
-        if self._busy() or self._arrivals or self._batches.completed or self._batches.given_up:
+        if self._busy() or self._arrivals or self._direct or self._batches.completed or self._batches.given_up:
             return False
         return not self._callers_here()
 
@@ -696,6 +739,6 @@ def _has_spans(rule: Policy) -> bool:
     return any(0 < hold < math.inf for hold in rule.hold)
 
 
-def _patient(arrivals: list[tuple[float, bytes]]) -> int:
+def _patient(callers: list[Caller]) -> int:
     """How many of these have a slack above 0."""
-    return sum(member_slack(member) > 0 for _, member in arrivals)
+    return sum(caller.told.slack > 0 for caller in callers)

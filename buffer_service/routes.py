@@ -67,7 +67,6 @@ from sluice.batching.errors import (
 from sluice.buffer_service.callers import Waiting
 from sluice.buffer_service.compression import AT_ONCE, ZIPPED_AT_ONCE, accepts_gzip, unzipped, zipped
 from sluice.buffer_service.kept_requests import (
-    ADDRESS,
     REPLAYED,
     REQUEST_ID,
     STATE,
@@ -79,6 +78,7 @@ from sluice.buffer_service.kept_requests import (
 )
 from sluice.buffer_service.openapi import describe_interface
 from sluice.buffer_service.page.door import HTML, Door
+from sluice.buffer_service.results import ADDRESS
 from sluice.buffer_service.route_batches import LEFT_HEADER
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings

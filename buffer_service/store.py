@@ -76,7 +76,8 @@ class Events:
     more. ``at_most`` are places of tables whose functions take no more now, and how many batches this process takes from each by
     this call before it has ended (``policy.py``). ``measured`` are batches for the record of batches, of this route, whose
     ``ended_at`` counts from this call. So many requests were ``refused`` since the last, as too many waited: they are in no
-    record, and whoever plans is to know of them.
+    record, and whoever plans is to know of them. ``direct`` says, as ``ages`` do, when those came who left in batches of this
+    process without having waited at the queue: they are recorded, and count as taken; none come with ``recorded`` arrivals.
     """
 
     arrivals: Sequence[bytes] = ()
@@ -90,6 +91,7 @@ class Events:
     at_most: Sequence[tuple[int, int]] = ()
     measured: Sequence[MeasuredBatch] = ()
     refused: int = 0
+    direct: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

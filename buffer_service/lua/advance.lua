@@ -36,6 +36,7 @@
 --          so many batches in this call, the first having place 0
 --       14 measured batches kept (0: none)   15 number of those that this call brings   16 these, packed
 --       17 requests that were refused since the last call
+--       18 the ages at this call, '<f' seconds each, of requests that left without having been here, which are recorded and count as taken
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- The next to leave is the head of 3 or of 12, whose hold begins first, of equals that of 3.
@@ -186,7 +187,7 @@ local function pop(count)
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
-local argument = 17
+local argument = 18
 for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -347,19 +348,21 @@ end
 -- The record of arrivals. Nobody waits for it, so nothing that is wrong with it (somebody emptied the stream, which remembers its
 -- last id all the same) may stop the queue: the stream is begun again.
 local kept = tonumber(ARGV[10])
-if accepted > 0 and kept > 0 then
+local function record(ages, sizes)
+  if #ages == 0 or kept == 0 then return end
   local last = redis.pcall('XREVRANGE', KEYS[9], '+', '-', 'COUNT', 1)[1]
-  local count = accepted + (last and tonumber(string.match(last[1], '%d+')) or 0)
+  local count = #ages / 4 + (last and tonumber(string.match(last[1], '%d+')) or 0)
   local oldest, id = string.format('%.0f', math.max(0, count - kept + 1)), string.format('%.0f-0', count)
-  local call = struct.pack('<d', now) .. string.sub(ARGV[11], 1, 4 * accepted)
-  local entry = { 'call', call }
-  local first_size = 4 * (#ARGV - argument) + 1
-  if #ARGV[11] >= first_size then
-    entry[3], entry[4] = 'sizes', string.sub(ARGV[11], first_size, first_size - 1 + 4 * accepted)
+  local entry = { 'call', struct.pack('<d', now) .. ages }
+  if #sizes > 0 then
+    entry[3], entry[4] = 'sizes', sizes
   end
   local added = redis.pcall('XADD', KEYS[9], 'MINID', '~', oldest, id, unpack(entry))
   if type(added) == 'table' and added.err then redis.call('DEL', KEYS[9]) end
 end
+local first_size = 4 * (#ARGV - argument) + 1
+record(string.sub(ARGV[11], 1, 4 * accepted), string.sub(ARGV[11], first_size, first_size - 1 + 4 * accepted))
+record(ARGV[18], '')
 
 -- The record of batches, which may be emptied in the same way.
 local batches_kept, measured = tonumber(ARGV[14]), tonumber(ARGV[15])
@@ -378,7 +381,7 @@ if ARGV[17] ~= '0' then redis.pcall('INCRBY', KEYS[15], ARGV[17]) end
 local leaving = ARGV[7] == '1'
 if leaving and n_serving == 0 then redis.call('ZREM', KEYS[5], process) end
 local batches, dropped = {}, {}
-local taken = 0
+local taken = #ARGV[18] / 4
 local wake_in = ''
 local in_flight = {} -- by table; a batch of a table that the policy has not counts as the first's
 if bounded > 0 then

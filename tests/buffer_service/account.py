@@ -8,8 +8,8 @@ What must hold (``Account.wrong`` has what does not):
     it has servers; who is taken back keeps his age; what was lost too often is put aside.
 3.  Nobody's batch is taken back while he holds it: from another only when that one was not heard of for a lease, for a reason; from
     himself only where an answer of the store was lost. A reason is also that the store's clock was set forward since.
-4.  A request is computed where a batch with it is in flight, by one part of it at a time, and once; again only where it was taken
-    back, the store lost the queue, or an answer of the store was lost.
+4.  A request is computed where a batch with it is in flight, or has left past the queue, by one part of it at a time, and once;
+    again only where it was taken back, the store lost the queue, or an answer of the store was lost.
 5.  A route is drained only when no caller of the process waits at it.
 6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time. Who leaves takes batches
     while a caller of his is in the queue, and none after that.
@@ -17,8 +17,8 @@ What must hold (``Account.wrong`` has what does not):
     the first route that is for requests as large, and where classes choose, that of its class, also when it moves; nobody waits
     beyond his deadline, nor is refused for it before.
 8.  Nothing waits for a sweep that could be done at once: who was told when a batch is due comes then, a batch whose answers are
-    there is soon reported complete, the queue soon hears of who came, and a plan's tables are soon installed; but where the store
-    failed, or the process was stopped.
+    there is soon reported complete, the queue soon hears of who came, and once of who left past it, and a plan's tables are soon
+    installed; but where the store failed, or the process was stopped.
 9.  No step of the buffer ends with an exception that nobody takes, whatever comes of that.
 10. When all have followed the same plan, its tables rule.
 11. No batch carries somebody who left a while ago; nobody is refused where the queue has no batch for every server, but who has a
@@ -47,6 +47,7 @@ from sluice.batching.errors import DeadlinePassed, Draining, FunctionSuspended, 
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionUnavailable
 from sluice.buffer_service.members import member_id, member_size
+from sluice.buffer_service.route_batches import DIRECT
 from sluice.buffer_service.store import Events, Limits, Outcome, queue_name, table_of
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers
@@ -163,7 +164,9 @@ class Account:
         self.plans_change = False
         self.tables_drop = False
         self.throttled_at: dict[str, float] = {}  # when a function refused a batch of a process last, for now
+        self.left_past: set[str] = set()  # requests
         self.due: dict[str, tuple[float, str, float]] = {}  # by queue: when a batch is, who was told so, and when
+        self.past: defaultdict[tuple[str, str], dict[str, Request]] = defaultdict(dict)  # by process and queue: who left past it
 
     def store_time(self) -> float:
         """What the store's clock says."""
@@ -255,6 +258,7 @@ class Account:
                 self.batch_of.pop(request, None)
         else:
             self._check_ages(name, process, events, outcome, now)
+        self._check_past(name, process, events.direct, now)
         for batch in outcome.batches:
             self._check_nobody_has_gone(name, batch.members, now)
             self.released_at[name, batch.batch_id] = now
@@ -278,6 +282,22 @@ class Account:
         self.heard_waiting[process.name, name] = before, self.loop.time(), outcome.queue_length
         for batch in outcome.batches:
             self.announced.add((name, batch.batch_id))
+
+    def _check_past(self, name: str, process: Process, ages: Sequence[float], now: float) -> None:
+        """Whether a queue hears once, and soon, of everybody who left past it, and when he came."""
+        past = self.past[process.name, name]
+        for age in ages:
+            came_at = now - age
+            if known := min(past, key=lambda request: abs(past[request].came - came_at), default=""):
+                request = past.pop(known)
+            else:  # his function was not asked, as it had done nothing but fail
+                refused = [each for each in self.by_id.values() if each.process == process.name and each.status == 503]
+                request = min(refused, key=lambda each: abs(each.came - came_at), default=None)
+            if request is None or (abs(request.came - came_at) > 0.01 and not process.hits):
+                self.blame(f"{name}: {process.name} tells of one who came at {came_at:.4f} and left past it")
+        for request in past.values():
+            if now > request.came + PROMPT and self._well(process, request.came - SLOW * self.limits.lease):
+                self.blame(f"{name}: {request.id} left past it, came at {request.came:.4f}, and {process.name} does not tell it so")
 
     def _check_leaves_nobody(self, name: str, process: Process) -> None:
         """Who takes no batch any more has no caller in the queue: others may follow another plan."""
@@ -467,6 +487,10 @@ class Account:
         for queue, batch_id in filter(None, batches):
             if batch_id[:8] != process.name or batch_id not in self.in_words[queue].in_flight:
                 self.blame(f"{process.name}: {batch_id} of {queue} is computed, and is not in flight here")
+        if f":{DIRECT}:" in part_of[1]:
+            first = [item.id for item in items if item.id not in self.left_past]
+            self.left_past.update(first)
+            self.past[process.name, part_of[0]].update({request: self.by_id[request] for request in first})
         self._check_whose(process, function, items, part_of)
         most = 2 if self._elastic(process, part_of[0]) else 1
         if self.parts[(*part_of, function)] >= most:

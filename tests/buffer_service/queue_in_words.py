@@ -89,7 +89,7 @@ class QueueInWords:
             self._check_rule(process, outcome, now, expect)
         expect("queue length", outcome.queue_length, len(self.waiting))
         expect("behind one who comes now", outcome.behind, sum(begins >= now for begins in self.with_slack.values()))
-        self.taken += sum(len(batch.members) for batch in outcome.batches)
+        self.taken += len(events.direct) + sum(len(batch.members) for batch in outcome.batches)
         expect("taken", outcome.taken, self.taken)
         bounded = [place for place, table in enumerate(self.policy.tables) if table.servers is not None]
         expect("in flight", outcome.in_flight, sum(map(self.busy, bounded)))

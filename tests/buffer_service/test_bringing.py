@@ -23,6 +23,7 @@ from sluice.buffer_service.arrival_record import ArrivalRecord
 from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.members import member_id
 from sluice.buffer_service.queue_state import QueueState
+from sluice.buffer_service.route_batches import DIRECT
 from sluice.buffer_service.route_facts import Caller
 from sluice.buffer_service.route_state import GATHERED, RouteState
 from sluice.buffer_service.store import Limits
@@ -116,6 +117,8 @@ def brought(case: Case, processes: int) -> list[Left]:
             for name, state in zip(names, states, strict=True):
                 do = state.turn(now)
                 for invocation in do.invoke:
+                    if f":{DIRECT}:" in invocation.batch_id:
+                        left.append(Left(now, [int(item.id[8:], 16) for item in invocation.items]))
                     agenda.put(now + case.served_in(len(invocation.items)), (state, invocation))
                 for message in do.send:
                     state.sent(now, message)
@@ -137,8 +140,8 @@ def brought(case: Case, processes: int) -> list[Left]:
                 request = case.requests[what]
                 item = Item(f"{names[request.process]}{what:08x}", "application/json", b"1")
                 told = Told(slack=request.slack) if request.slack else NOTHING_TOLD
-                waiting[request.process][item.id] = Caller(states[request.process].name, item, now, told)
-                states[request.process].came(now, item, told)
+                caller = waiting[request.process][item.id] = Caller(states[request.process].name, item, now, told)
+                states[request.process].came(now, caller)
             else:
                 state, invocation = what
                 answers = [Answer(item.id, 200, "", b"") for item in invocation.items]

@@ -83,8 +83,8 @@ def test_a_queue_where_somebody_waits_is_swept_by_its_lease_however_many_others_
     process = Process(1000)
     process.run(10.0)
     process.waits[3] = 1
-    process.waiting["x"] = Caller(process.states[3].name, item := Item("x", "application/json", b"1"), 10.0)
-    process.states[3].came(10.0, item)
+    caller = process.waiting["x"] = Caller(process.states[3].name, Item("x", "application/json", b"1"), 10.0)
+    process.states[3].came(10.0, caller)
     process.turn(10.0, 3)
     process.run(20.0)
     times = [at for at, i in process.between(10.0, 20.0) if i == 3]
@@ -102,7 +102,8 @@ def test_queues_that_are_busy_now_and_then_put_off_no_turn_of_the_others():
         now = 5.0 + tick * 0.1
         process.run(now)
         for i in range(50):
-            process.states[i].came(now, Item(f"{HERE}{tick * 50 + i:08x}", "application/json", b"1"))
+            item = Item(f"{HERE}{tick * 50 + i:08x}", "application/json", b"1")
+            process.states[i].came(now, Caller(process.states[i].name, item, now))
             process.turn(now, i)
     process.run(30.0)
     for i in range(50, 100):

@@ -19,9 +19,10 @@ from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.arrival_record import ArrivalRecord
 from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.batch_state import Cause, Failure
-from sluice.buffer_service.members import encode_member, member_id
+from sluice.buffer_service.members import decode_member, encode_member, member_id
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_servers import Away
+from sluice.buffer_service.results import ADDRESS
 from sluice.buffer_service.route_batches import RETRY, SENDINGS
 from sluice.buffer_service.route_facts import TOLD, Caller
 from sluice.buffer_service.route_instructions import NEVER
@@ -51,8 +52,8 @@ class Bench:
         ids = [f"{self.process}{len(self.waiting) + i:08x}" for i in range(n)]
         for request_id in ids:
             item = Item(request_id, "application/json", b"1")
-            self.waiting[request_id] = Caller(self.state.name, item, now)
-            self.state.came(now, item)
+            caller = self.waiting[request_id] = Caller(self.state.name, item, now)
+            self.state.came(now, caller)
         return ids
 
     def call(self, now):
@@ -71,7 +72,12 @@ class Bench:
     def batch(self, now, n=2, batch_id="b1"):
         """So many requests come and leave as a batch; their ids, and the instructions."""
         ids = self.come(now, n)
-        members = list(self.call(now).events.arrivals)
+        begun = self.state.turn(now)
+        if begun.invoke:  # they left past the queue
+            if begun.call is not None:
+                self.state.called(now, Outcome(epoch="1"))
+            return ids, begun
+        members = list(begun.call.events.arrivals)
         self.state.called(now, Outcome(n, [Released(batch_id, members)], epoch="1"))
         return ids, self.state.turn(now)
 
@@ -245,13 +251,92 @@ def test_who_comes_while_every_server_has_a_batch_is_brought_soon_where_holds_ar
     assert len(bench.call(0.11 + GATHERED).events.arrivals) == 3
 
 
-@pytest.mark.parametrize("servers", [2, None], ids=["a server is free", "there are no servers"])
-def test_he_is_brought_at_once_where_a_batch_may_leave_with_him(servers):
-    bench = Bench(constructors.greedy(4, servers)).begun()
+def test_he_is_brought_at_once_where_a_batch_may_leave_with_him():
+    bench = Bench(constructors.greedy(4, 2)).begun()
     bench.batch(0.1)
     bench.come(0.1 + GATHERED / 2)
     assert bench.state.due(0.1 + GATHERED / 2)
     assert len(bench.call(0.1 + GATHERED / 2).events.arrivals) == 1
+
+
+# --- who leaves past the queue
+
+
+def test_who_came_leaves_past_the_queue_where_that_would_release_him_at_once_and_it_hears_of_it_soon():
+    bench = Bench(constructors.size_or_timeout(3, 0.1)).begun()
+    ids = bench.come(0.1, 7)
+    now = bench.state.turn(0.1)
+    assert now.call is None and [[item.id for item in each.items] for each in now.invoke] == [ids[:3], ids[3:6]]
+    assert [bench.waiting[i].batch_size for i in ids] == [3] * 6 + [0] and now.wake_at == pytest.approx(0.1 + GATHERED)
+    call = bench.call(0.1 + GATHERED).events  # the last of them is brought, and the others told of
+    assert [member_id(member) for member in call.arrivals] == ids[6:] and call.direct == pytest.approx([GATHERED] * 6)
+    bench.state.called(0.11, Outcome(1, queue_length=1, wake_in=0.09, epoch="1"))
+    for batch in now.invoke:
+        bench.state.served(0.12, batch.batch_id, answers([item.id for item in batch.items]))
+    assert [answer.id for answer in bench.state.turn(0.12).tell] == ids[:6]
+    ended = bench.call(0.12 + FRESH).events
+    assert ended.completed == [] and [batch.size for batch in ended.measured] == [3, 3] and ended.direct == []
+
+
+@pytest.mark.parametrize(
+    "policy", [constructors.greedy(2, servers=1), replace(constructors.size_or_timeout(2, 0.1), servers=3)], ids=lambda p: p.kind
+)
+def test_nobody_leaves_past_a_queue_whose_servers_are_shared(policy):
+    bench = Bench(policy).begun()
+    bench.come(0.1, 2)
+    assert len(bench.call(0.1).events.arrivals) == 2
+
+
+def test_nobody_leaves_past_one_who_waits_at_the_queue_nor_while_it_is_asked_or_away():
+    bench = gathering(constructors.size_or_timeout(2, 0.1))
+    bench.come(1.0002, 2)
+    assert len(bench.call(1.0002).events.arrivals) == 2
+    bench.come(1.0003, 2)
+    assert bench.state.turn(1.0003).invoke == []  # a call is under way
+    bench.state.called(1.001, StoreUnavailable("away"))
+    assert len(bench.call(1.001).events.arrivals) == 2
+    bench.state.called(1.002, Outcome(2, queue_length=0, epoch="1"))
+    bench.come(1.003, 2)
+    assert [len(each.items) for each in bench.state.turn(1.003).invoke] == [2]
+
+
+def test_nobody_leaves_past_a_queue_that_was_not_heard_of_yet():
+    bench = Bench(constructors.no_batching())
+    bench.come(0.0)
+    assert len(bench.call(0.0).events.arrivals) == 1
+
+
+def test_a_request_whose_answer_is_kept_takes_the_way_through_the_queue_so_that_others_can_serve_it():
+    bench = Bench(constructors.no_batching()).begun()
+    item = Item(f"{HERE}kept0000", "application/json", b"1", {ADDRESS: "m/k1/00"})
+    caller = bench.waiting[item.id] = Caller(bench.state.name, item, 0.1)
+    bench.state.came(0.1, caller)
+    assert len(bench.call(0.1).events.arrivals) == 1
+
+
+def test_who_left_past_the_queue_of_a_route_that_is_retired_moves_on_as_others_do():
+    bench = Bench(constructors.greedy(2, servers=None), route="a").begun()
+    ids, begun = bench.batch(0.1)
+    bench.state.retire(0.2)
+    bench.call(0.2)
+    bench.state.called(0.21, Outcome(epoch="1"))
+    bench.state.served(0.3, begun.invoke[0].batch_id, Failure(Cause.UNAVAILABLE, "gone"))
+    [move] = bench.state.turn(0.3).move
+    assert [decode_member(member).id for member in move.members] == ids  # whole requests, which the other queue keeps
+    bench.state.moved(0.4, move, StoreUnavailable("away"))
+    assert [member_id(member) for member in bench.call(0.4).events.arrivals] == ids  # nobody else has them
+
+
+def test_what_a_process_does_not_tell_the_queue_of_at_once_it_tells_before_it_ends():
+    bench = Bench(constructors.no_batching()).begun()
+    ids, begun = bench.batch(0.1, 1)
+    bench.state.leave(0.101)
+    assert not bench.state.turn(0.101).closed
+    bench.state.served(0.11, begun.invoke[0].batch_id, answers(ids))
+    for answer in (told := bench.state.turn(0.11)).tell:
+        bench.waiting.pop(answer.id)
+    goodbye = (told.call or bench.call(0.111)).events
+    assert goodbye.leaving and len(goodbye.direct) == 1
 
 
 def gathering(policy, queue_length=1, wake_in=0.1):
@@ -315,8 +400,8 @@ def test_nobody_is_gathered_where_it_is_not_known_whose_hold_ends_first():
     assert bench.state.due(1.0001)
     bench = gathering(constructors.size_or_timeout(4, 0.1))
     item = Item(f"{HERE}late0000", "application/json", b"1")
-    bench.waiting[item.id] = Caller(bench.state.name, item, 1.0001)
-    bench.state.came(1.0001, item, Told(slack=-0.05))
+    caller = bench.waiting[item.id] = Caller(bench.state.name, item, 1.0001, Told(slack=-0.05))
+    bench.state.came(1.0001, caller)
     assert bench.state.due(1.0001)
 
 
@@ -333,12 +418,15 @@ def test_who_came_while_a_call_was_under_way_is_gathered_by_what_it_was_answered
 
 
 def test_a_batch_of_an_elastic_function_that_ended_is_reported_by_the_next_call_and_soon():
-    bench = Bench(constructors.size_or_timeout(2, 0.1)).begun()
-    ids, _ = bench.batch(0.1)
-    bench.state.served(0.2, "b1", answers(ids))
-    assert bench.state.turn(0.2).wake_at == pytest.approx(0.2 + FRESH)
-    bench.come(0.21)
-    assert bench.call(0.21).events.completed == ["b1"]
+    bench = gathering(constructors.size_or_timeout(2, 0.1))
+    ids = bench.come(1.0001)
+    members = list(bench.call(1.0001).events.arrivals)
+    bench.state.called(1.0001, Outcome(1, [Released("b1", members)], epoch="1"))
+    bench.state.turn(1.0001)
+    bench.state.served(1.1, "b1", answers(ids))
+    assert bench.state.turn(1.1).wake_at == pytest.approx(1.1 + FRESH)
+    bench.come(1.11)
+    assert bench.call(1.11).events.completed == ["b1"]
 
 
 def test_while_a_call_is_under_way_nothing_is_due():
@@ -794,8 +882,8 @@ def test_who_could_not_be_moved_still_waits_where_he_was_and_comes_again_there_w
     table = PolicyDocument.of(constructors.greedy(4))
     old, new = (RouteState("m", Route(name, "f", table, 1.0), LIMITS, HERE, waiting, PATIENCE) for name in "ab")
     item = Item(f"{HERE}00000000", "application/json", b"1")
-    waiting[item.id] = Caller("m:a", item, 0.0)
-    old.came(0.0, item)
+    caller = waiting[item.id] = Caller("m:a", item, 0.0)
+    old.came(0.0, caller)
     members = list(old.turn(0.0).call.events.arrivals)
     old.retire(0.0)
     old.called(0.1, Outcome(1, [Released("b1", members)], epoch="1"))
@@ -859,14 +947,17 @@ def test_nobody_is_refused_for_an_elastic_function_that_was_busy_when_nobody_wai
     bench = Bench(constructors.no_batching())
     bench.state = RouteState("m", bench.route, LIMITS, HERE, bench.waiting, 0.6)
     bench.begun()
-    [waits], _ = bench.batch(1.0, 1)
-    bench.state.served(1.0, "b1", Failure(Cause.BUSY, "throttled", retry_after=0.4))
-    resting = bench.state.turn(1.0)
-    bench.come(1.4)
+    [waits], begun = bench.batch(1.0, 1)
+    batch_id = begun.invoke[0].batch_id
+    bench.state.served(1.0, batch_id, Failure(Cause.BUSY, "throttled", retry_after=0.4))
+    bench.call(1.0 + FRESH)
+    bench.state.called(1.0 + FRESH, Outcome(epoch="1"))
+    resting = bench.state.turn(1.0 + FRESH)
+    later = bench.come(1.4)
     assert bench.state.refuses(1.4) is not None  # one more would wait behind these
     bench.state.gone(1.4, bench.waiting.pop(waits))
     ended = bench.state.turn(resting.wake_at)
-    assert not ended.invoke and bench.state._admission._put_off == 0
+    assert [[item.id for item in each.items] for each in ended.invoke] == [later] and bench.state._admission._put_off == 0
     assert bench.state.refuses(resting.wake_at) is None
 
 
@@ -874,20 +965,20 @@ def test_nobody_is_refused_for_a_worker_that_crashed_as_if_the_function_were_thr
     bench = Bench(constructors.no_batching())
     bench.state = RouteState("m", bench.route, LIMITS, HERE, bench.waiting, 0.6)
     bench.begun()
-    bench.batch(1.0, 1)
-    bench.state.served(1.0, "b1", Failure(Cause.BUSY, "throttled", chance=0.1))
+    batch_id = bench.batch(1.0, 1)[1].invoke[0].batch_id
+    bench.state.served(1.0, batch_id, Failure(Cause.BUSY, "throttled", chance=0.1))
     assert bench.state.turn(1.0).invoke == [] and len(bench.state.turn(1.01).invoke) == 1
-    bench.state.served(1.1, "b1", Failure(Cause.FAILED, "choked"))  # from here on nobody waits for a throttle
+    bench.state.served(1.1, batch_id, Failure(Cause.FAILED, "choked"))  # from here on nobody waits for a throttle
     bench.call(1.1 + FRESH)
     bench.state.called(1.1 + FRESH, Outcome(epoch="1"))
-    bench.batch(2.0, 1, "b2")
-    bench.state.served(2.1, "b2", Failure(Cause.CRASHED, "reset"))
+    batch_id = bench.batch(2.0, 1)[1].invoke[0].batch_id
+    bench.state.served(2.1, batch_id, Failure(Cause.CRASHED, "reset"))
     for answer in bench.state.turn(2.1).tell:
         bench.waiting.pop(answer.id)
     bench.call(2.1 + FRESH)
     bench.state.called(2.1 + FRESH, Outcome(epoch="1"))
-    bench.batch(2.2, 1, "b3")
-    bench.state.served(2.21, "b3", Failure(Cause.UNAVAILABLE, "it starts again"))
+    batch_id = bench.batch(2.2, 1)[1].invoke[0].batch_id
+    bench.state.served(2.21, batch_id, Failure(Cause.UNAVAILABLE, "it starts again"))
     assert bench.state.turn(2.21).tell == []  # it waits for the worker
     bench.come(2.25)
     assert bench.state.refuses(2.25) is None
@@ -896,24 +987,26 @@ def test_nobody_is_refused_for_a_worker_that_crashed_as_if_the_function_were_thr
 def test_a_part_that_a_busy_function_refused_moves_as_soon_as_the_part_beside_it_is_told_where_the_route_is_gone():
     bench = Bench(constructors.greedy(2, servers=None), route="a").begun()
     ids, begun = bench.batch(0.1)
-    bench.state.served(0.2, "b1", Failure(Cause.FAILED, "choked"), begun.invoke[0].part)
+    batch_id = begun.invoke[0].batch_id
+    bench.state.served(0.2, batch_id, Failure(Cause.FAILED, "choked"), begun.invoke[0].part)
     first, second = bench.state.turn(0.2).invoke  # its halves
-    bench.state.served(0.3, "b1", Failure(Cause.BUSY, "throttled", retry_after=9.0), first.part)
+    bench.state.served(0.3, batch_id, Failure(Cause.BUSY, "throttled", retry_after=9.0), first.part)
     bench.state.turn(0.3)
     bench.state.retire(0.31)
     bench.state.turn(0.31)
-    bench.state.served(0.35, "b1", Failure(Cause.FAILED, "choked"), second.part)
+    bench.state.served(0.35, batch_id, Failure(Cause.FAILED, "choked"), second.part)
     assert [[member_id(member) for member in move.members] for move in bench.state.turn(0.35).move] == [ids[:1]]
 
 
 def test_a_part_that_a_busy_function_refused_is_asked_of_another_as_soon_as_the_part_beside_it_ends():
     bench = Bench(constructors.greedy(2, servers=None), function="f").begun()
     ids, begun = bench.batch(0.1)
-    bench.state.served(0.2, "b1", Failure(Cause.FAILED, "choked"), begun.invoke[0].part)
+    batch_id = begun.invoke[0].batch_id
+    bench.state.served(0.2, batch_id, Failure(Cause.FAILED, "choked"), begun.invoke[0].part)
     first, second = bench.state.turn(0.2).invoke
-    bench.state.served(0.3, "b1", Failure(Cause.BUSY, "throttled", retry_after=9.0), first.part)
+    bench.state.served(0.3, batch_id, Failure(Cause.BUSY, "throttled", retry_after=9.0), first.part)
     bench.state.follow(0.31, Route("", "g", bench.route.policy, 1.0))
-    bench.state.served(0.35, "b1", Failure(Cause.FAILED, "choked"), second.part)
+    bench.state.served(0.35, batch_id, Failure(Cause.FAILED, "choked"), second.part)
     assert [(each.function, [item.id for item in each.items]) for each in bench.state.turn(0.35).invoke] == [("g", ids[:1])]
 
 
@@ -922,8 +1015,8 @@ def test_whose_request_another_process_moved_here_waits_here_and_does_not_come_a
     table = PolicyDocument.of(constructors.greedy(4))
     old, new = (RouteState("m", Route(name, "f", table, 1.0), LIMITS, HERE, waiting, PATIENCE) for name in "ab")
     item = Item(f"{HERE}00000000", "application/json", b"1")
-    waiting[item.id] = Caller("m:a", item, 0.0)
-    old.came(0.0, item)
+    caller = waiting[item.id] = Caller("m:a", item, 0.0)
+    old.came(0.0, caller)
     members = list(old.turn(0.0).call.events.arrivals)
     old.called(0.1, Outcome(1, queue_length=1, epoch="1"))
     new.turn(0.1)
@@ -950,7 +1043,7 @@ def told(bench, now, *slacks):
     for slack in slacks:
         caller = Caller(bench.state.name, Item(f"{HERE}{len(bench.waiting):08x}", "application/json", b"1"), now, Told(slack=slack))
         bench.waiting[caller.item.id] = caller
-        bench.state.came(now, caller.item, caller.told)
+        bench.state.came(now, caller)
         callers.append(caller)
     return callers
 

@@ -74,7 +74,7 @@ TRIED_FIRST = {  # by defect that few seeds find, one of them; what it does not 
     "hears of processes after now": 94,
     "makes young again what it takes back": 36,
     "forgets nobody": 60,
-    "takes more than the process does": 26,
+    "takes more than the process does": 106,
     "takes no body that comes": 14,
     "tries a message once": 3,
     "does not sweep after a failure": 13,
@@ -542,7 +542,7 @@ SCRIPT_DEFECTS = {
     "forgets no loss": ("redis.call('HDEL', KEYS[6], string.sub(member, 1, 16))", ""),
     "puts nobody aside": ("redis.call('RPUSH', KEYS[7], member)", ""),
     "names every life alike": ("{ redis.call('GET', KEYS[8]),", "{ 'x',"),
-    "records no sizes": ("if #ARGV[11] >= first_size then", "if false then"),
+    "records no sizes": ("if #sizes > 0 then", "if false then"),
     "records the sizes of others": ("local first_size = 4 * (#ARGV - argument) + 1", "local first_size = 4 * accepted + 1"),
     "puts who has a slack behind all others": ("tonumber(begins) < tonumber(arrived[i])", "false"),
     "gives who has a slack none": (
@@ -561,7 +561,9 @@ SCRIPT_DEFECTS = {
     "takes who has a slack below 0 for patient": ("if has_columns and slack_of(member) < 0 then", "if false then"),
     "counts who has left in a hurry": ("note(taken[k], -1)", ""),
     "counts nobody behind who is urgent": ("redis.call('ZCOUNT', KEYS[12], stamp, '+inf')", "0"),
-    "records what is moved": ("if accepted > 0 and kept > 0 then", "kept = 100000 if accepted > 0 then"),
+    "records what is moved": ("if #ages == 0 or kept == 0 then return end", "kept = 100000 if #ages == 0 then return end"),
+    "records nobody who left past it": ("record(ARGV[18], '')", ""),
+    "counts nobody who left past it": ("local taken = #ARGV[18] / 4", "local taken = 0"),
 }
 
 
