@@ -13,6 +13,7 @@ from redis.crc import key_slot
 from sluice.batching import policy as constructors
 from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.buffer_service import arrival_stream
+from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.arrival_record import Call, arrivals
 from sluice.buffer_service.arrival_stream import read_arrivals, read_requests, split_url, stream_key
 from sluice.buffer_service.callers import new_process_name
@@ -301,6 +302,7 @@ async def test_the_setting_says_how_many_a_running_buffer_keeps(function, kept, 
     async with serving(function, NO_BATCHING, MemoryStore(backend, A), arrivals_kept=kept) as buffer:
         for _ in range(3):
             assert (await buffer.post("/models/m", b"1"))[0] == 200
+            await asyncio.sleep(2 * FRESH)  # until the queue has heard of it
     assert len(backend.records["m"].calls) == recorded
 
 
@@ -329,7 +331,7 @@ async def test_what_comes_while_a_call_is_under_way_keeps_its_own_time(function)
             return queue
 
     backend = MemoryBackend()
-    async with serving(function, NO_BATCHING, SlowStore(backend, A), clock=clock) as buffer:
+    async with serving(function, constructors.greedy(1, servers=4), SlowStore(backend, A), clock=clock) as buffer:
         model = buffer.service.model("m")
         answers = [asyncio.ensure_future(model.ask("text/plain", {}, b"0").answered)]
         await under_way.wait()

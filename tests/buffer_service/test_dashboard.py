@@ -59,7 +59,7 @@ def scrapes():
     @in_virtual_time
     async def run():
         function = Function()
-        async with serving(function, constructors.size_or_timeout(4, 1.0), max_queue_length=24, **PRICES) as buffer:
+        async with serving(function, constructors.size_or_timeout(64, 1.0), max_queue_length=24, **PRICES) as buffer:
             buffer.service.telemetry.built("1")
             await all_that_happens(buffer, function)
             found.append(await scrape(buffer))

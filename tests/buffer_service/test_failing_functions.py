@@ -287,7 +287,7 @@ def test_a_busy_function_is_asked_later_each_time_by_a_random_part_of_a_span_tha
 
 
 def test_when_a_busy_function_has_answered_the_oldest_batch_that_waits_is_asked_for_but_not_before_the_function_wants():
-    bench = Bench(constructors.greedy(2, servers=None)).begun()
+    bench = Bench(constructors.greedy(2, servers=None), others=1).begun()
     for i, (retry_after, left) in enumerate([(9.0, False), (0.0, True), (0.0, False), (0.0, False)]):
         ids, _ = bench.batch(0.01 * i, 2, f"b{i}")
         bench.state.served(0.01 * i, f"b{i}", Failure(Cause.BUSY, "throttled", retry_after=retry_after))
@@ -300,7 +300,7 @@ def test_when_a_busy_function_has_answered_the_oldest_batch_that_waits_is_asked_
 
 
 def test_one_place_in_so_many_of_a_busy_function_is_left_to_other_processes_for_some_time():
-    bench = Bench(constructors.greedy(1, servers=None)).begun()
+    bench = Bench(constructors.greedy(1, servers=None), others=1).begun()
     batches = {f"b{i}": bench.batch(0.0, 1, f"b{i}")[0] for i in range(2 * YIELDS)}
     for batch_id in list(batches)[YIELDS:]:
         bench.state.served(0.0, batch_id, Failure(Cause.BUSY, "throttled"))

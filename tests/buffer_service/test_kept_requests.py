@@ -13,7 +13,6 @@ import pytest
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.policy import no_batching, size_or_timeout, static
 from sluice.buffer_service.kept_requests import (
-    ADDRESS,
     INHERITED_AFTER,
     REQUEST_ID,
     Asked,
@@ -26,7 +25,7 @@ from sluice.buffer_service.kept_requests import (
 from sluice.buffer_service.members import encode_member
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.results import Bounds, MemoryResults
+from sluice.buffer_service.results import ADDRESS, Bounds, MemoryResults
 from sluice.buffer_service.store import Events, Limits
 from sluice.lambda_fn import ItemError
 from sluice.lambda_fn.contract import Answer, Item

@@ -41,8 +41,10 @@ AWAY = StoreUnavailable("away")
 class Bench:
     """A state, and whoever tells it facts."""
 
-    def __init__(self, policy=None, route="", function="f", process=HERE):
+    def __init__(self, policy=None, route="", function="f", process=HERE, others=0):
+        """``others`` are requests of other processes that wait at the queue, past which nobody leaves."""
         self.process = process
+        self.others = others
         self.waiting: dict[str, Caller] = {}
         self.route = Route(route, function, PolicyDocument.of(policy or constructors.greedy(4, servers=1)), 1.0)
         self.state = RouteState("m", self.route, LIMITS, process, self.waiting, PATIENCE)
@@ -65,7 +67,7 @@ class Bench:
     def begun(self):
         """Announced, at time 0, with nothing to do before the next sweep."""
         self.call(0.0)
-        self.state.called(0.0, Outcome(epoch="1"))
+        self.state.called(0.0, Outcome(queue_length=self.others, epoch="1"))
         assert self.state.turn(0.0).call is None
         return self
 
@@ -78,7 +80,7 @@ class Bench:
                 self.state.called(now, Outcome(epoch="1"))
             return ids, begun
         members = list(begun.call.events.arrivals)
-        self.state.called(now, Outcome(n, [Released(batch_id, members)], epoch="1"))
+        self.state.called(now, Outcome(n, [Released(batch_id, members)], queue_length=self.others, epoch="1"))
         return ids, self.state.turn(now)
 
 
