@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -45,6 +46,7 @@ from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.page import Decisions, Devices, Door, Prices, Recorded, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
+from sluice.buffer_service.presence import Presence, PresenceRecord, Presences
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.results import Bounds
@@ -133,6 +135,13 @@ class BufferService:
         if shared:
             counts = UnansweredCounts(settings.redis_url, settings.namespace)
             self._unanswered = UnansweredRecord(counts, self._without_answer, time.time)
+        self._presence = None
+        if shared:
+            told = Presence(host=socket.gethostname(), release=version("sluice-batching"), plans=without_password(settings.plans))
+            presences = Presences(settings.redis_url, settings.namespace)
+            looks = not isinstance(source, RedisPlans)
+            there = source if isinstance(source, RedisPlans) else RedisPlans(settings.redis_url, settings.namespace)
+            self._presence = PresenceRecord(presences, told, there, looks, self._digests, self._follower.refusals)
         self._callers: Callers | None = None
         self._lending: Lending | None = None
         self._alarms: Alarms = LoopAlarms()
@@ -161,6 +170,8 @@ class BufferService:
             self._tasks.append(asyncio.create_task(self.page.keep_samples()))
         if self._unanswered is not None:
             self._tasks.append(asyncio.create_task(self._unanswered.follow()))
+        if self._presence is not None:
+            self._tasks.append(asyncio.create_task(self._presence.follow(self._store.process)))
 
     async def stop(self) -> None:
         """Finish the batches under way, leave the queues, release everything."""
@@ -188,6 +199,8 @@ class BufferService:
             await self.page.close()
         if self._unanswered is not None:
             await self._unanswered.close()
+        if self._presence is not None:
+            await self._presence.close()
         if self._store is not None:
             try:
                 await self._store.close()
@@ -222,6 +235,10 @@ class BufferService:
     def _without_answer(self) -> dict[str, Mapping[str, int]]:
         """By model, how many requests had no answer since this process began, by error."""
         return {name: errors for name, model in self._models.items() if (errors := model.telemetry.unanswered)}
+
+    def _digests(self) -> dict[str, str]:
+        """By which plan each model is served."""
+        return {name: model.plan.digest for name, model in self._models.items()}
 
     def health(self, function: str) -> Mapping[str, Health]:
         """How the workers of a function are, by address, where it has several."""

@@ -107,6 +107,7 @@ class RedisPlans:
         self._newest: bytes | None = None  # entry of the history, when the documents were read
         self._found: dict[str, bytes] = {}  # by model
         self._plans: dict[bytes, Plan | None] = {}  # of the documents that were read last; None of what is none
+        self._digests: tuple[dict[str, bytes], dict[str, str]] = self._found, {}  # by model, and of which documents
 
     # -- who follows
 
@@ -116,11 +117,32 @@ class RedisPlans:
         if not number and self._found:
             await self._put_back()
             number = await self._newest_entry()
-        if number != self._newest or not number:
+        await self._take(number)
+        return {f"redis:{model}": document for model, document in self._found.items()}
+
+    async def look(self) -> None:
+        """Read every plan, as ``read`` does, for who does not follow them: what Redis lost is not put back."""
+        await self._take(await self._newest_entry())
+
+    @property
+    def revision(self) -> str:
+        """The newest entry of the history when the plans were read last; ``""`` where there was none."""
+        return (self._newest or b"").decode()
+
+    def digests(self) -> Mapping[str, str]:
+        """By model, the digest of each plan that was read last; what is no plan is left out."""
+        documents, known = self._digests
+        if documents is not self._found:
+            named = [_named(document) for document in self._found.values()]
+            known = {each.model: each.digest for each in named if each is not None}
+            self._digests = self._found, known
+        return known
+
+    async def _take(self, newest: bytes) -> None:
+        if newest != self._newest or not newest:
             [found] = await self._call(("HGETALL", self._documents))
             self._found = {model.decode(errors="replace"): document for model, document in _pairs(found)}
-            self._newest = number
-        return {f"redis:{model}": document for model, document in self._found.items()}
+            self._newest = newest
 
     async def _newest_entry(self) -> bytes:
         [newest] = await self._call(("XREVRANGE", self._history, "+", "-", "COUNT", 1))
@@ -230,9 +252,8 @@ class RedisPlans:
         found = []
         for number, flat in cast("Sequence[tuple[bytes, Any]]", entries):
             fields = dict(_pairs(flat))
-            try:
-                plan = msgspec.json.decode(fields.get(b"document", b""), type=_Named)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            plan = _named(fields.get(b"document", b""))
+            if plan is None:
                 continue
             by, why = (fields.get(name, b"").decode(errors="replace") for name in (b"by", b"why"))
             found.append(Reason(int(number.partition(b"-")[0]) / 1000, plan.model, plan.digest, by, why))
@@ -271,6 +292,13 @@ def _readable(document: bytes) -> Plan | None:
     try:
         return read(Plan, document)
     except InvalidInput:
+        return None
+
+
+def _named(document: bytes) -> _Named | None:
+    try:
+        return msgspec.json.decode(document, type=_Named)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

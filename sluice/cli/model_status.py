@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from sluice.batching.documents import Plan, Slo, percentile_name
 from sluice.batching.measured import MeasuredBatch
+from sluice.buffer_service.followers import Followers
 from sluice.buffer_service.redis_plans import Reason
 from sluice.buffer_service.unanswered import Unanswered
 from sluice.optimizer.billing import Billing
@@ -76,12 +77,16 @@ class OtherPlan(NamedTuple):
 
 
 class ModelStatus(NamedTuple):
-    """Of one model; ``seconds`` are those of which it is told what came, and whether promises were kept."""
+    """Of one model; ``seconds`` are those of which it is told what came, and whether promises were kept.
+
+    ``followers`` are the buffers that follow its plan; ``None``: it is not known which there are.
+    """
 
     model: str
     digest: str
     made_at: str | None
     put: Mapping[str, Any] | None
+    followers: Followers | None
     seconds: float
     requests: int
     arrival_rate: float | None
@@ -103,13 +108,19 @@ class ModelStatus(NamedTuple):
         """As JSON has it."""
         promises = [promise._asdict() for promise in self.promises]
         others = [each._asdict() for each in self.other_plans]
+        followers = self.followers.document() if self.followers is not None else None
         told = {"promises": promises, "spent": self.spent._asdict(), "unanswered": self.unanswered._asdict()}
-        return self._asdict() | told | {"other_plans": others, "noticed": self.noticed._asdict(), "kept": self.kept}
+        return (
+            self._asdict()
+            | told
+            | {"followers": followers, "other_plans": others, "noticed": self.noticed._asdict(), "kept": self.kept}
+        )
 
 
 def recorded_status(
     plan: Plan,
     put: Reason | None,
+    followers: Followers,
     batches: Sequence[MeasuredBatch],
     unanswered: Unanswered,
     noticed: Noticed,
@@ -133,6 +144,7 @@ def recorded_status(
         plan.digest,
         plan.made_at,
         put._asdict() if put is not None else None,
+        followers,
         seconds,
         requests,
         requests / seconds if seconds > 0 and lately else None,
@@ -195,6 +207,7 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
         plan["digest"],
         plan["made_at"],
         plan["put"],
+        None,
         measured["seconds"],
         measured["came"],
         measured["arrival_rate"],

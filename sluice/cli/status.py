@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -17,13 +18,15 @@ from sluice.batching.documents import percentile_name
 from sluice.batching.errors import InvalidInput, StoreUnavailable, require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import is_http, without_password
+from sluice.buffer_service.followers import followers
 from sluice.buffer_service.page.decisions import decision_of
+from sluice.buffer_service.presence import Heard, Presences
 from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.unanswered import UnansweredCounts
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option, price_list
-from sluice.cli.model_status import ModelStatus, Noticed, OtherPlan, Promise, noticed_of, recorded_status, told_status
+from sluice.cli.model_status import MOST_OTHERS, ModelStatus, Noticed, OtherPlan, Promise, noticed_of, recorded_status, told_status
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.values import DURATION, FILE
 from sluice.optimizer.billing import Billing
@@ -69,7 +72,7 @@ def command(
     namespace: str,
     as_json: bool,
 ) -> None:
-    """Say of each model, or of one, which plan is in force, whether it keeps its promise, and what it cost so far.
+    """Say of each model, or of one, which plan is in force, who follows it, whether it keeps its promise, and what it cost so far.
 
     From what the buffers recorded in Redis, as far back as they keep it (SLUICE_BATCHES_KEPT); a promise is neither kept nor broken
     where too few requests came to tell.
@@ -82,30 +85,49 @@ def command(
         for parameter in ("window", "prices", "redis_url", "namespace"):
             given = context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
             require(not given, f"--{parameter.replace('_', '-')}", "given", "none beside --url: the buffer answers by its own")
-        leader, statuses = _told(url)
+        found = _told(url)
     else:
         if redis_url.startswith("memory://"):
             raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers; of a buffer without one say --url")
         require_redis(redis_url)
-        leader, statuses = asyncio.run(_recorded(redis_url, namespace, model, window, billing, worker_usd))
+        found = asyncio.run(_recorded(redis_url, namespace, model, window, billing, worker_usd))
     if model:
-        statuses = [status for status in statuses if status.model == model]
+        found = found._replace(models=[status for status in found.models if status.model == model])
         known = "one that has a plan in force; `sluice status` lists them"
-        require(bool(statuses), "model", model, known)
+        require(bool(found.models), "model", model, known)
     if as_json:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        output.print_json({"version": 1, "at": now, "leader": leader or None, "models": [each.document() for each in statuses]})
+        output.print_json({"version": 1, "at": datetime.now(UTC).isoformat(timespec="seconds")} | found.document())
         return
-    _show(statuses, leader)
+    _show(found)
 
 
-async def _recorded(
-    redis_url: str, namespace: str, model: str, window: float, billing: Billing, worker_usd: float | None
-) -> tuple[str, list[ModelStatus]]:
+class Found(NamedTuple):
+    """Who leads, the buffers that are there (``None``: it is not known which), and the models."""
+
+    leader: str
+    buffers: Sequence[Heard] | None
+    models: Sequence[ModelStatus]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        there = None
+        if self.buffers is not None:
+            told = ((each.process, each.silent, msgspec.to_builtins(each.presence)) for each in self.buffers)
+            there = [{"process": process, "silent": silent} | presence for process, silent, presence in told]
+        return {"leader": self.leader or None, "buffers": there, "models": [each.document() for each in self.models]}
+
+
+async def _recorded(redis_url: str, namespace: str, model: str, window: float, billing: Billing, worker_usd: float | None) -> Found:
+    presences = Presences(redis_url, namespace)
+    try:
+        buffers = await presences.heard()  # before the plans: none is told of as older than what it follows
+    finally:
+        await presences.close()
     board = RedisPlans(redis_url, namespace)
     try:
         plans = [plan for plan in await board.plans() if model in ("", plan.model)]
-        put = {(each.model, each.digest): each for each in reversed(await board.reasons(HISTORY))}
+        reasons = await board.reasons(HISTORY)
+        put = {(each.model, each.digest): each for each in reversed(reasons)}
         leader = await board.leader()
         decisions = [told for line in await board.decisions(MOST_DECISIONS) if (told := decision_of(line)) is not None]
     finally:
@@ -115,11 +137,14 @@ async def _recorded(
         for plan in sorted(plans, key=lambda plan: plan.model):
             batches, now = _batches(redis_url, plan.model, namespace)
             noticed = noticed_of(each for each in decisions if each["model"] == plan.model)
-            known = put.get((plan.model, plan.digest)), batches, await counts.of(plan.model), noticed
+            reason = put.get((plan.model, plan.digest))
+            put_at = reason.at if reason is not None else min((each.at for each in reasons), default=0.0)
+            there = followers(plan.model, plan.digest, put_at, buffers)
+            known = reason, there, batches, await counts.of(plan.model), noticed
             statuses.append(recorded_status(plan, *known, now, window, billing, worker_usd))
     finally:
         await counts.close()
-    return leader, statuses
+    return Found(leader, buffers, statuses)
 
 
 def _batches(redis_url: str, model: str, namespace: str) -> tuple[list[MeasuredBatch], float]:
@@ -137,7 +162,7 @@ def _batches(redis_url: str, model: str, namespace: str) -> tuple[list[MeasuredB
         reader.close()
 
 
-def _told(url: str) -> tuple[str, list[ModelStatus]]:
+def _told(url: str) -> Found:
     """What a buffer tells of all its models."""
     require(is_http(url), "--url", without_password(url), "http://HOST:PORT of a buffer")
     place = f"{url.rstrip('/')}/status"
@@ -145,7 +170,7 @@ def _told(url: str) -> tuple[str, list[ModelStatus]]:
         with urllib.request.urlopen(place, timeout=TIMEOUT) as answer:
             document = msgspec.json.decode(answer.read(MOST_BYTES))
         at = datetime.fromisoformat(document["at"]).timestamp()
-        return document["control"]["leader"], [told_status(each, at) for each in document["models"]]
+        return Found(document["control"]["leader"], None, [told_status(each, at) for each in document["models"]])
     except urllib.error.HTTPError as error:
         allowed = "a buffer with a page: not SLUICE_PAGE=off, and at SLUICE_ADMIN_PORT where that is set"
         raise InvalidInput("--url", without_password(place), f"{allowed} (it answers {error.code})") from None
@@ -155,17 +180,21 @@ def _told(url: str) -> tuple[str, list[ModelStatus]]:
         raise InvalidInput("--url", without_password(place), f"a buffer of this version ({error})") from None
 
 
-def _show(statuses: list[ModelStatus], leader: str) -> None:
-    for status in statuses:
+def _show(found: Found) -> None:
+    for status in found.models:
         click.echo(f"{status.model}: plan {status.digest}{_put(status)}")
+        if status.followers is not None:
+            click.echo(f"  {status.followers.words()}")
         for promise in status.promises:
             click.echo(f"  {percentile_name(promise.percentile)} within {1000 * promise.latency:g} ms: {_verdict(promise)}")
         click.echo(f"  {_came(status)}")
         for line in (*_unanswered(status), _spent(status), *map(_other_plan, status.other_plans), *_noticed(status.noticed)):
             click.echo(f"  {line}")
-    if not statuses:
+    if not found.models:
         click.echo("no model has a plan here")
-    click.echo(f"control: {leader} leads" if leader else "control: nobody plans by himself")
+        for place, n in Counter(each.presence.plans for each in found.buffers or ()).most_common(MOST_OTHERS):
+            click.echo(f"{_buffers(n)} there with plans from {place}")
+    click.echo(f"control: {found.leader} leads" if found.leader else "control: nobody plans by himself")
 
 
 def _put(status: ModelStatus) -> str:
@@ -173,6 +202,10 @@ def _put(status: ModelStatus) -> str:
         return f", made at {status.made_at}" if status.made_at else ""
     why = f": {status.put['why']}" if status.put["why"] else ""
     return f", put into force {_date(status.put['at'])} UTC by {status.put['by']}{why}"
+
+
+def _buffers(n: int) -> str:
+    return f"{n} buffers are" if n > 1 else "1 buffer is"
 
 
 def _verdict(promise: Promise) -> str:

@@ -23,6 +23,7 @@ from sluice.buffer_service import redis_servers
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.members import encode_member
+from sluice.buffer_service.presence import TELL, Presence, Presences
 from sluice.buffer_service.redis_access import refusal
 from sluice.buffer_service.redis_plans import LEASE, WRITE, RedisPlans
 from sluice.buffer_service.redis_store import ADVANCE, SET_ASIDE, RedisStore
@@ -149,7 +150,13 @@ async def test_the_documented_user_may_also_control_and_look_at_what_was_recorde
         told = await plans.plans(), await plans.history(), await plans.reasons(1), await plans.decisions(1), await plans.declared()
         assert all(told) and await plans.leader() == "here"
         await plans.resign("here")
+        await plans.look()
         await plans.close()
+        presences = Presences(url, "blue")
+        await presences.tell(A, Presence(host="", release="", plans=""))
+        assert [each.process for each in await presences.heard()] == [A]
+        await presences.leave(A)
+        await presences.close()
         for each in (*readers.values(), news):
             each.close()
         assert admin.acl_log() == [] or version < (7, 2)
@@ -183,9 +190,10 @@ async def test_a_user_who_may_not_do_what_a_slack_needs_has_such_requests_refuse
 
 
 def test_the_documented_user_has_the_commands_that_are_used_and_no_more():
-    sources = [(ROOT / "buffer_service" / name).read_text() for name in ("redis_store.py", "redis_servers.py", "redis_plans.py")]
+    files = "redis_store.py", "redis_servers.py", "redis_plans.py", "presence.py"
+    sources = [(ROOT / "buffer_service" / name).read_text() for name in files]
     used = {name for source in sources for name in re.findall(r'\("([A-Z]{3,})"[,)]', source)}
-    used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE + WRITE.text + LEASE.text)) | {
+    used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE + WRITE.text + LEASE.text + TELL.text)) | {
         *("CLIENT|SETINFO", "SMEMBERS", "XRANGE", "MULTI", "EXEC")
     }  # the latter read the records
     used = {"CLUSTER|SLOTS" if name == "CLUSTER" else name for name in used - {"NOPOLICY", "UNBLOCKED", "WRONGTYPE"}}

@@ -6,7 +6,7 @@ import asyncio
 import json
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from sluice.batching.documents import Plan, PolicyDocument, Slo
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.batch_stream import BATCHES, FIELD, batch_stream_key, pack_batches
+from sluice.buffer_service.presence import OtherPlan, Presence, Presences
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.unanswered import UnansweredCounts
 from sluice.cli import model_status
@@ -61,6 +62,17 @@ class Deployment:
             await board.close()
 
         asyncio.run(write())
+
+    def tell(self, told: Mapping[str, Presence]) -> None:
+        """These processes of the buffer are there."""
+
+        async def tell() -> None:
+            presences = Presences(self.url, self.namespace)
+            for process, presence in told.items():
+                await presences.tell(process, presence)
+            await presences.close()
+
+        asyncio.run(tell())
 
     def record(self, model: str, *batches: MeasuredBatch) -> None:
         with redis.Redis.from_url(self.url) as client:
@@ -120,18 +132,19 @@ def test_it_is_said_in_words(exit_of: Exit, deployment: Deployment) -> None:
     deployment.put(planned(), planned("quiet", "quiet-885:live"))
     deployment.record("mlp", *(batch(10, (0.1, 0.3)) for _ in range(50)))
     code, said, _ = exit_of("status", *deployment.where)
-    mlp, promise, came, cost, quiet, *others = said.splitlines()
+    mlp, buffers, promise, came, cost, quiet, *others = said.splitlines()
     assert (
         code == 0
         and mlp.startswith(f"mlp: plan {planned().digest}, put into force 20")
         and mlp.endswith(" UTC by ana: half the hold")
     )
+    assert buffers == "  no buffer tells of itself"
     assert promise == "  p95 within 200 ms: not kept, 300 ms, 50 % late of the 5 allowed"
     assert came.startswith("  100 requests in 10 s, ") and came.endswith("/s, in batches of 2")
     assert " USD since 20" in cost and " USD per million requests, " in cost and cost.endswith(" a month")
     assert quiet.startswith("quiet: plan ")
     assert others == [
-        *("  p95 within 200 ms: no requests", "  0 requests in 0 s", "  what it costs is not known"),
+        *(buffers, "  p95 within 200 ms: no requests", "  0 requests in 0 s", "  what it costs is not known"),
         "control: nobody plans by himself",
     ]
 
@@ -164,6 +177,41 @@ def test_batches_of_another_plan_than_the_one_in_force_are_told(
     monkeypatch.setattr(model_status, "FOLLOWED_WITHIN", -60.0)
     _, said, _ = exit_of("status", *deployment.where)
     assert "  2 of 3 batches left by another plan, elsewhere, which some buffer follows" in said.splitlines()
+
+
+def test_buffers_that_follow_and_those_that_do_not_are_told_first(exit_of: Exit, deployment: Deployment) -> None:
+    deployment.put(planned(), planned("quiet", "quiet-885:live"))
+    refuses = {"mlp": OtherPlan("elsewhere", planned().digest, "function: 'mlp-885:live' does not exist")}
+    there = Presence(host="here", release="1", plans="redis:", read="9999999999999-0", models=2)
+    told = {
+        **{
+            "paaaaaaa": there,
+            "pbbbbbbb": replace(there, others=refuses),
+            "pccccccc": replace(there, plans="file:plans", others={}),
+        },
+        **{"pddddddd": replace(there, read="0-1")},
+    }
+    deployment.tell(told)
+    _, said, _ = exit_of("status", *deployment.where)
+    why = f"pbbbbbbb on here follows plan elsewhere: {refuses['mlp'].reason}"
+    assert said.splitlines()[1] == f"  2 of 4 buffers follow; {why}; of 1 it is not known"
+    assert "  3 of 4 buffers follow; of 1 it is not known" in said.splitlines()
+    _, said, _ = exit_of("status", "mlp", "--json", *deployment.where)
+    document = json.loads(said)
+    assert document["models"][0]["followers"] == {
+        **{"buffers": 4, "follow": 2, "unknown": 1, "astray_left_out": 0},
+        "astray": [{"process": "pbbbbbbb", "host": "here", "follows": "elsewhere", "reason": refuses["mlp"].reason}],
+    }
+    assert [each["process"] for each in document["buffers"]] == list(told) and document["buffers"][1]["others"]["mlp"]["refused"]
+
+
+def test_buffers_are_told_of_where_no_model_has_a_plan(exit_of: Exit, deployment: Deployment) -> None:
+    there = Presence(host="here", release="1", plans="file:plans", models=2)
+    deployment.tell({"paaaaaaa": there, "pbbbbbbb": there, "pccccccc": replace(there, plans="ssm:/x/")})
+    _, said, _ = exit_of("status", *deployment.where)
+    assert said.splitlines()[:3] == [
+        *("no model has a plan here", "2 buffers are there with plans from file:plans", "1 buffer is there with plans from ssm:/x/")
+    ]
 
 
 @pytest.mark.parametrize(("servers", "known"), [(None, True), (2, False)])
@@ -225,7 +273,7 @@ def test_what_was_decided_and_missed_last_is_told(exit_of: Exit, deployment: Dep
             client.xadd(key, {"decision": json.dumps({"model": "mlp"} | told)})
         client.xadd(key, {"decision": b"garbage"})
     _, said, _ = exit_of("status", "mlp", *deployment.where)
-    assert said.splitlines()[4:-1] == [
+    assert said.splitlines()[5:-1] == [
         "  decided last, 2026-11-25 10:01:00 UTC, with an alarm: more came: none keeps",
         "  2026-11-25 10:00:00 UTC: a hole of 3 s",
     ]
