@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sluice.buffer_service.presence import Heard, OtherPlan
@@ -24,11 +24,13 @@ class Astray(NamedTuple):
 
 
 class Followers(NamedTuple):
-    """Of so many buffers, how many follow the plan of a model; of ``unknown`` it is not known.
+    """Of so many buffers, how many follow the plan ``digest`` of a model; of ``unknown`` it is not known.
 
-    Those told of themselves before the plan was written, or have more such models than they name.
+    Those told of themselves before the plan was written, or have more such models than they name. ``astray`` need not name all
+    that do not follow.
     """
 
+    digest: str
     buffers: int
     follow: int
     unknown: int
@@ -37,7 +39,7 @@ class Followers(NamedTuple):
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
         named = [each._asdict() for each in self.astray[:MOST_NAMED]]
-        return self._asdict() | {"astray": named, "astray_left_out": len(self.astray) - len(named)}
+        return self._asdict() | {"astray": named, "astray_left_out": self._beyond(len(named))}
 
     def words(self) -> str:
         """As a person is told; who does the same for the same reason is told of together."""
@@ -51,11 +53,15 @@ class Followers(NamedTuple):
         told = [f"{self.follow} of {self.buffers} buffers follow{'s' if self.follow == 1 else ''}"]
         groups = list(alike.values())
         told += map(_words, groups[:MOST_REASONS])
-        if left_out := sum(map(len, groups[MOST_REASONS:])):
-            told.append(f"{left_out} more do not")
+        if left_out := self._beyond(sum(map(len, groups[:MOST_REASONS]))):
+            told.append(f"{left_out} more do{'es' if left_out == 1 else ''} not")
         if self.unknown:
             told.append(f"of {self.unknown} it is not known")
         return "; ".join(told)
+
+    def _beyond(self, named: int) -> int:
+        """How many more do not follow than so many."""
+        return self.buffers - self.follow - self.unknown - named
 
 
 def followers(model: str, digest: str, put_at: float, buffers: Sequence[Heard]) -> Followers:
@@ -71,7 +77,14 @@ def followers(model: str, digest: str, put_at: float, buffers: Sequence[Heard]) 
             follow += 1
         else:
             astray.append(Astray(process, presence.host, other.follows, _reason(presence.plans, other, digest)))
-    return Followers(len(buffers), follow, unknown, astray)
+    return Followers(digest, len(buffers), follow, unknown, astray)
+
+
+def told_followers(document: Mapping[str, Any]) -> Followers:
+    """What ``Followers.document`` told, of those that it names."""
+    astray = [Astray(*(each[name] for name in Astray._fields)) for each in document["astray"]]
+    counts = document["buffers"], document["follow"], document["unknown"]
+    return Followers(document["digest"], *counts, astray)
 
 
 def _reason(plans: str, other: OtherPlan, digest: str) -> str:

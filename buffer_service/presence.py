@@ -180,6 +180,10 @@ class PresenceRecord:
         self._newest: str | None = None
         self._trouble = False
 
+    def in_force(self) -> Mapping[str, str]:
+        """By model, the digests of the plans in Redis, as they were read last."""
+        return self._plans.digests()
+
     async def follow(self, process: str) -> None:
         """Tell of it under this name, again and again, until cancelled."""
         self._process = process

@@ -394,6 +394,8 @@ class Model {
       element("p", {class: "quiet"}, "Digest ", element("code", {}, plan.digest), plan.made_at ? `, made at ${plan.made_at}` : "",
         known(plan.memory_mb) ? `, ${plan.memory_mb} MB` : "", "."),
       plan.put ? element("p", {}, `Put there by ${plan.put.by || "somebody"} at ${moment(plan.put.at)}${plan.put.why ? `: ${plan.put.why}` : "."}`) : null,
+      plan.followers ? element("p", {class: plan.followers.follow < plan.followers.buffers ? "bad" : ""},
+        plan.followers.digest === plan.digest ? "" : `Of plan ${plan.followers.digest} in Redis: `, `${plan.followers.words}.`) : null,
       told ? element("p", {}, element("span", {class: "predicted"}, "Predicted"), `: ${told}, mean batch ${digits(plan.predicted.mean_batch_size)}.`) : null,
       plan.refused ? element("p", {class: "bad"}, `✗ Another plan is refused: ${plan.refused.reason}`) : null);
     show(this.rows, ...plan.tables.flatMap((each) => [

@@ -18,6 +18,7 @@ from sluice.batching.documents import Plan, RequestClass, Route, Slo, percentile
 from sluice.batching.policy import Policy
 from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers import Health
+from sluice.buffer_service.page.buffers import Buffers
 from sluice.buffer_service.page.decisions import Decisions
 from sluice.buffer_service.page.devices import Devices
 from sluice.buffer_service.page.history import KEPT, MOST_PARTS, SAMPLE_EVERY, History, Window, quantile_bounds
@@ -63,6 +64,7 @@ class Watch:
         decisions: Decisions,
         recorded: Recorded,
         devices: Devices,
+        buffers: Buffers,
         clock: Callable[[], float],
         date: Callable[[], float],
         prices: Prices,
@@ -71,6 +73,7 @@ class Watch:
         self._decisions = decisions
         self._recorded = recorded
         self._devices = devices
+        self._buffers = buffers
         self._prices = prices
         self._clock = clock
         self._date = date
@@ -93,6 +96,7 @@ class Watch:
         busiest = sorted(came, key=lambda name: (-came[name], name))[:MOST_MODELS]
         await self._decisions.look()
         await self._devices.look()
+        await self._buffers.look()
         await self._recorded.look({name: _limit(models[name].plan.slo) for name in busiest})
         told = []
         for name in sorted(busiest):
@@ -132,7 +136,8 @@ class Watch:
         return {
             "name": name,
             "plan": self._tell_plan(plan)
-            | {"refused": refused[-1] if refused else None, "put": reason._asdict() if reason is not None else None},
+            | {"refused": refused[-1] if refused else None, "put": reason._asdict() if reason is not None else None}
+            | {"followers": self._buffers.tell(name, self._decisions.reasons)},
             "waiting": sum(totals.waiting.values()),
             "measured": _tell_window(plan.slo, window),
             "all_processes": _tell_shared(plan.slo, shared) if shared is not None else None,

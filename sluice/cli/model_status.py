@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from sluice.batching.documents import Plan, Slo, percentile_name
 from sluice.batching.measured import MeasuredBatch
-from sluice.buffer_service.followers import Followers
+from sluice.buffer_service.followers import Followers, told_followers
 from sluice.buffer_service.redis_plans import Reason
 from sluice.buffer_service.unanswered import Unanswered
 from sluice.optimizer.billing import Billing
@@ -79,7 +79,7 @@ class OtherPlan(NamedTuple):
 class ModelStatus(NamedTuple):
     """Of one model; ``seconds`` are those of which it is told what came, and whether promises were kept.
 
-    ``followers`` are the buffers that follow its plan; ``None``: it is not known which there are.
+    ``followers`` are the buffers that follow the plan in Redis; ``None``: it is not known which there are.
     """
 
     model: str
@@ -207,7 +207,7 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
         plan["digest"],
         plan["made_at"],
         plan["put"],
-        None,
+        told_followers(there) if (there := plan.get("followers")) is not None else None,
         measured["seconds"],
         measured["came"],
         measured["arrival_rate"],

@@ -184,7 +184,8 @@ def _show(found: Found) -> None:
     for status in found.models:
         click.echo(f"{status.model}: plan {status.digest}{_put(status)}")
         if status.followers is not None:
-            click.echo(f"  {status.followers.words()}")
+            of = "" if status.followers.digest == status.digest else f"of plan {status.followers.digest} in Redis: "
+            click.echo(f"  {of}{status.followers.words()}")
         for promise in status.promises:
             click.echo(f"  {percentile_name(promise.percentile)} within {1000 * promise.latency:g} ms: {_verdict(promise)}")
         click.echo(f"  {_came(status)}")

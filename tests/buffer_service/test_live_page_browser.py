@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import time
 
 import pytest
@@ -9,9 +10,12 @@ import pytest
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, Slo
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.page import Devices, Door
+from sluice.buffer_service.page import Buffers, Devices, Door
+from sluice.buffer_service.presence import OtherPlan
 from studies.headless import browser, find_browser
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
+from tests.buffer_service.test_page_buffers import Known as Company
+from tests.buffer_service.test_page_buffers import heard
 from tests.buffer_service.test_page_decisions import Journal, entry
 from tests.buffer_service.test_page_devices import Known, worker
 
@@ -63,6 +67,25 @@ async def test_a_hostile_reason_is_shown_as_it_is_and_runs_nothing(function):
         text = await tab.evaluate(TEXT)
         assert text.count(HOSTILE) == 3  # the reason of one; the place and the reason of the other
         assert await tab.evaluate("document.title") == "Sluice"
+        assert await tab.evaluate("document.querySelectorAll('img').length") == 0
+        assert tab.errors == []
+
+
+async def test_buffers_that_do_not_follow_the_plan_are_shown_with_their_reason_as_text(function):
+    plans = Plans(resnet())
+    digest, other = plans.plans[0].digest, OtherPlan("c", "", HOSTILE)
+    async with serving(function, None, plans=plans) as buffer, browser(BROWSER) as tab:
+        await tab.open(buffer.url)
+        await tab.until(READ)
+        assert " buffers follow" not in await tab.evaluate(TEXT)
+        for in_force, shown in (
+            (digest, f"1 of 2 buffers follows; b on h follows plan c: {HOSTILE}."),
+            ("d", "Of plan d in Redis: "),
+        ):
+            known = Company(heard("a"), heard("b", resnet=other))
+            buffer.service.page._watch._buffers = Buffers(known, {"resnet": in_force}.copy, lambda: 0.0)
+            await read_again(tab)
+            await tab.until(f"document.body.innerText.includes({json.dumps(shown)})")
         assert await tab.evaluate("document.querySelectorAll('img').length") == 0
         assert tab.errors == []
 

@@ -263,7 +263,9 @@ async def test_who_looks_at_the_plans_for_that_puts_back_none_that_redis_lost(re
             await record.look()
         assert not client.exists(f"{place.namespace}:{{plans}}:documents")
     [one] = await place.presences.heard()
-    assert followers("m", GONE.digest, 0.0, [one]) == Followers(1, 1, 0, [])  # none is in force that it does not follow
+    assert followers("m", GONE.digest, 0.0, [one]) == Followers(
+        GONE.digest, 1, 1, 0, []
+    )  # none is in force that it does not follow
     await record.close()
 
 

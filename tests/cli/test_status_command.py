@@ -19,6 +19,8 @@ from sluice.batching.documents import Plan, PolicyDocument, Slo
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.batch_stream import BATCHES, FIELD, batch_stream_key, pack_batches
+from sluice.buffer_service.page.buffers import Buffers
+from sluice.buffer_service.page.door import KEEP
 from sluice.buffer_service.presence import OtherPlan, Presence, Presences
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.unanswered import UnansweredCounts
@@ -27,6 +29,7 @@ from sluice.local.redis_server import RedisServer
 from sluice.optimizer.billing import default_prices
 from sluice.optimizer.billing.prices import HOURS_PER_MONTH
 from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, plan, serving
+from tests.buffer_service.test_page_buffers import Known, heard
 from tests.buffer_service.test_page_decisions import Journal, entry
 
 Exit = Callable[..., tuple[int, str, str]]
@@ -199,7 +202,7 @@ def test_buffers_that_follow_and_those_that_do_not_are_told_first(exit_of: Exit,
     _, said, _ = exit_of("status", "mlp", "--json", *deployment.where)
     document = json.loads(said)
     assert document["models"][0]["followers"] == {
-        **{"buffers": 4, "follow": 2, "unknown": 1, "astray_left_out": 0},
+        **{"digest": planned().digest, "buffers": 4, "follow": 2, "unknown": 1, "astray_left_out": 0},
         "astray": [{"process": "pbbbbbbb", "host": "here", "follows": "elsewhere", "reason": refuses["mlp"].reason}],
     }
     assert [each["process"] for each in document["buffers"]] == list(told) and document["buffers"][1]["others"]["mlp"]["refused"]
@@ -376,6 +379,22 @@ async def test_a_buffer_tells_which_plan_it_does_not_follow_and_who_had_no_answe
         assert code == 0
         assert "\n  without an answer since 20" in said and " UTC: 1 StoreUnavailable\n" in said
         assert f"  another plan, {gone.digest}, is not followed by this buffer: " in said
+
+
+async def test_a_buffer_tells_who_follows_the_plan_in_redis(exit_of: Exit) -> None:
+    served, other = plan(NO_BATCHING), OtherPlan("c", plan(NO_BATCHING).digest, "wrong")
+    async with serving(Function(), NO_BATCHING, plans=Plans(served)) as buffer:
+        told = {}
+        for digest in (served.digest, "c"):
+            processes = [heard(f"p{i}", m=other) for i in range(20)]
+            buffer.service.page._watch._buffers = Buffers(Known(*processes), {"m": digest}.copy, lambda: 0.0)
+            _, said, _ = await asyncio.to_thread(exit_of, "status", "m", "--url", buffer.url)
+            told[digest] = said.splitlines()[1]
+            await asyncio.sleep(KEEP)
+    assert told == {
+        served.digest: "  0 of 20 buffers follow; p0 on h and 15 more follow plan c: wrong; 4 more do not",
+        "c": "  of plan c in Redis: 20 buffers follow",
+    }
 
 
 def test_the_page_says_what_it_shows() -> None:
