@@ -24,15 +24,16 @@ class Astray(NamedTuple):
 
 
 class Followers(NamedTuple):
-    """Of so many buffers, how many follow the plan ``digest`` of a model; of ``unknown`` it is not known.
+    """Of so many buffers, how many follow the plan ``digest`` of a model.
 
-    Those told of themselves before the plan was written, or have more such models than they name. ``astray`` need not name all
-    that do not follow.
+    Those ``before`` told of themselves before they read it, and followed what was in force then. Of ``unknown`` it is not known:
+    they did not follow that, or have more such models than they name. ``astray`` need not name all others, which do not follow.
     """
 
     digest: str
     buffers: int
     follow: int
+    before: int
     unknown: int
     astray: Sequence[Astray]
 
@@ -55,35 +56,39 @@ class Followers(NamedTuple):
         told += map(_words, groups[:MOST_REASONS])
         if left_out := self._beyond(sum(map(len, groups[:MOST_REASONS]))):
             told.append(f"{left_out} more do{'es' if left_out == 1 else ''} not")
+        if self.before:
+            told.append(
+                f"{self.before} followed what was in force before, and ha{'s' if self.before == 1 else 've'} not told of this one"
+            )
         if self.unknown:
             told.append(f"of {self.unknown} it is not known")
         return "; ".join(told)
 
     def _beyond(self, named: int) -> int:
         """How many more do not follow than so many."""
-        return self.buffers - self.follow - self.unknown - named
+        return self.buffers - self.follow - self.before - self.unknown - named
 
 
 def followers(model: str, digest: str, put_at: float, buffers: Sequence[Heard]) -> Followers:
     """Who follows the plan ``digest`` of a model, which was written at ``put_at`` or before (s since 1970)."""
-    follow, unknown, astray = 0, 0, []
+    follow, before, unknown, astray = 0, 0, 0, []
     for process, _, presence in buffers:
         other = presence.others.get(model)
         if other is not None and other.follows == digest:  # it refuses one that is not in force here
             follow += 1
-        elif presence.read_at < put_at or (other is None and presence.left_out):
+        elif other is None and not presence.left_out:
+            follow, before = (follow + 1, before) if presence.read_at >= put_at else (follow, before + 1)
+        elif other is None or presence.read_at < put_at:
             unknown += 1
-        elif other is None:
-            follow += 1
         else:
             astray.append(Astray(process, presence.host, other.follows, _reason(presence.plans, other, digest)))
-    return Followers(digest, len(buffers), follow, unknown, astray)
+    return Followers(digest, len(buffers), follow, before, unknown, astray)
 
 
 def told_followers(document: Mapping[str, Any]) -> Followers:
     """What ``Followers.document`` told, of those that it names."""
     astray = [Astray(*(each[name] for name in Astray._fields)) for each in document["astray"]]
-    counts = document["buffers"], document["follow"], document["unknown"]
+    counts = document["buffers"], document["follow"], document["before"], document["unknown"]
     return Followers(document["digest"], *counts, astray)
 
 

@@ -57,16 +57,16 @@ async def test_without_a_redis_there_is_nothing_to_tell() -> None:
     assert buffers.tell("m", {}) is None
 
 
-async def test_who_told_of_himself_before_the_plan_was_written_is_not_known() -> None:
+async def test_who_told_of_himself_before_the_plan_was_written_is_told_apart() -> None:
     buffers = Buffers(Known(heard("a"), heard("b", "7000-0")), lambda: {"m": "d"}, lambda: 0.0)
     await buffers.look()
-    for reasons, unknown in ((written(5.0, "d"), 0), (written(5.001, "d"), 1), (written(8.0, "of another"), 2), ({}, 0)):
+    for reasons, before in ((written(5.0, "d"), 0), (written(5.001, "d"), 1), (written(8.0, "of another"), 2), ({}, 0)):
         told = buffers.tell("m", reasons)
-        assert told is not None and (told["follow"], told["unknown"]) == (2 - unknown, unknown)
+        assert told is not None and (told["follow"], told["before"]) == (2 - before, before)
 
 
 def test_what_is_told_is_read_again_and_what_it_leaves_out_is_still_counted() -> None:
-    many = Followers("d", 20, 1, 1, [Astray(f"p{i}", "h", "c", "") for i in range(MOST_NAMED + 2)])
+    many = Followers("d", 20, 1, 0, 1, [Astray(f"p{i}", "h", "c", "") for i in range(MOST_NAMED + 2)])
     again = told_followers(many.document())
     assert again == many._replace(astray=many.astray[:MOST_NAMED])
     named = f"p0 on h and {MOST_NAMED - 1} more follow plan c"

@@ -20,7 +20,7 @@ from sluice.batching.documents import Plan, write
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service import presence
 from sluice.buffer_service.app import BufferService
-from sluice.buffer_service.followers import Followers, followers
+from sluice.buffer_service.followers import followers
 from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.plans import PlanSource, Refusal
 from sluice.buffer_service.presence import (
@@ -263,9 +263,7 @@ async def test_who_looks_at_the_plans_for_that_puts_back_none_that_redis_lost(re
             await record.look()
         assert not client.exists(f"{place.namespace}:{{plans}}:documents")
     [one] = await place.presences.heard()
-    assert followers("m", GONE.digest, 0.0, [one]) == Followers(
-        GONE.digest, 1, 1, 0, []
-    )  # none is in force that it does not follow
+    assert one.presence.others == {}  # none is in force that it does not follow
     await record.close()
 
 

@@ -197,12 +197,13 @@ def test_buffers_that_follow_and_those_that_do_not_are_told_first(exit_of: Exit,
     deployment.tell(told)
     _, said, _ = exit_of("status", *deployment.where)
     why = f"pbbbbbbb on here follows plan elsewhere: {refuses['mlp'].reason}"
-    assert said.splitlines()[1] == f"  2 of 4 buffers follow; {why}; of 1 it is not known"
-    assert "  3 of 4 buffers follow; of 1 it is not known" in said.splitlines()
+    late = "1 followed what was in force before, and has not told of this one"
+    assert said.splitlines()[1] == f"  2 of 4 buffers follow; {why}; {late}"
+    assert f"  3 of 4 buffers follow; {late}" in said.splitlines()
     _, said, _ = exit_of("status", "mlp", "--json", *deployment.where)
     document = json.loads(said)
     assert document["models"][0]["followers"] == {
-        **{"digest": planned().digest, "buffers": 4, "follow": 2, "unknown": 1, "astray_left_out": 0},
+        **{"digest": planned().digest, "buffers": 4, "follow": 2, "before": 1, "unknown": 0, "astray_left_out": 0},
         "astray": [{"process": "pbbbbbbb", "host": "here", "follows": "elsewhere", "reason": refuses["mlp"].reason}],
     }
     assert [each["process"] for each in document["buffers"]] == list(told) and document["buffers"][1]["others"]["mlp"]["refused"]
