@@ -10,7 +10,7 @@ from typing import Any
 
 PROBLEM, JSON = "application/problem+json", "application/json"
 REFUSALS = {
-    400: "What is wrong is named: the field, its value, and what is allowed.",
+    400: "What is wrong is named: the field, its value, and what is allowed. What the model does not take, the function names.",
     401: "An API key or a token is needed, and none that is known was given.",
     403: "The API key, or the token, does not open the model.",
     404: "No plan serves the model, or the path is not served.",
@@ -133,7 +133,11 @@ SENT = [
     _header("traceparent", "The trace that the request belongs to (W3C Trace Context), passed on to the function.", _TEXT),
     _header("tracestate", "As `traceparent`.", _TEXT),
     _header("sluice-class", "The class of the request; read where the plan has classes.", _TEXT),
-    _header("prefer", "`respond-async`: 202 at once, and where the answer will be (RFC 7240).", _TEXT),
+    _header(
+        "prefer",
+        "`respond-async`: 202 at once, and where the answer will be (RFC 7240).",
+        {"type": "string", "examples": ["respond-async"]},
+    ),
     _header(
         "idempotency-key",
         "Who asks again with the same key and body gets the answer that there is already.",
@@ -141,7 +145,7 @@ SENT = [
     ),
     _header(
         "inference-header-content-length",
-        "Where the JSON ends in a body with binary tensors: so many bytes of it, which must be there.",
+        "Where the JSON ends in a body with binary tensors: so many bytes of it, which must be there, else 400.",
         {"type": "integer", "minimum": 0},
     ),
 ]

@@ -88,7 +88,18 @@ from sluice.http.connection import Fields, Head
 from sluice.http.pieces import Pieces
 from sluice.http.room import Room
 from sluice.http.server import Client, Request
-from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, Answer, WireError, check_json, is_json, problem
+from sluice.lambda_fn.contract import (
+    INFERENCE_HEADER,
+    JSON,
+    MOST_DIGITS,
+    PROBLEM,
+    Answer,
+    WireError,
+    check_json,
+    is_json,
+    json_end,
+    problem,
+)
 
 if TYPE_CHECKING:
     from sluice.buffer_service.traces import Traces  # whose library is there where spans are wanted
@@ -572,6 +583,9 @@ class _Inference:
     def _submit(self, body: bytes) -> None:
         said = self._said
         try:
+            end = said.carried.get(INFERENCE_HEADER)
+            if end is not None and json_end(end, len(body)) is None:
+                raise InvalidInput(INFERENCE_HEADER, end[:MOST_DIGITS], f"0 to {len(body)}, the length of the body")
             if said.is_json:
                 try:
                     check_json(body)

@@ -38,6 +38,8 @@ PAYLOAD_LIMIT = 6 * 1024 * 1024
 """Bytes that a synchronous invocation of AWS Lambda carries, each way (AWS Lambda quotas)."""
 INFERENCE_HEADER = "inference-header-content-length"
 """Where the JSON ends in a body of the Open Inference Protocol's binary tensor extension; in lower case, as an item carries it."""
+MOST_DIGITS = 20
+"""Of a number of bytes; Python reads no more than 4300."""
 ONE_BY_ONE = "one_by_one"
 """The parameter of a model's metadata that says why it computes a batch one by one; not there where it computes it together."""
 INPUT = "input"
@@ -148,8 +150,13 @@ def json_part(headers: Mapping[str, str], body: bytes) -> bytes:
     """The JSON of a body: of the Open Inference Protocol's binary form what stands in front, and nothing where that is not told."""
     if INFERENCE_HEADER not in headers:
         return body
-    end = headers[INFERENCE_HEADER]
-    return body[: int(end)] if end.isdecimal() and len(end) < 10 else b""
+    return body[: json_end(headers[INFERENCE_HEADER], len(body)) or 0]
+
+
+def json_end(told: str, size: int) -> int | None:
+    """Where the JSON of a body of ``size`` bytes ends, as ``INFERENCE_HEADER`` has it; ``None`` where it cannot end there."""
+    is_number = told.isascii() and told.isdecimal() and len(told) <= MOST_DIGITS
+    return int(told) if is_number and int(told) <= size else None
 
 
 def problem(status: int, title: str, detail: str) -> bytes:

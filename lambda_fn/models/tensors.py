@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..contract import INFERENCE_HEADER, JSON, UNREADABLE, Answer, Item
+from ..contract import INFERENCE_HEADER, JSON, MOST_DIGITS, UNREADABLE, Answer, Item, json_end
 from ..interface import TensorSpec
 from .base import BadRequest
 
@@ -205,7 +205,6 @@ def _to_texts(name: str, array: Array) -> list[str]:
 
 
 _NO_TAIL = memoryview(b"")
-MOST_DIGITS = 20  # of a number of bytes; Python reads no more than 4300
 
 
 def _split(item: Item) -> tuple[bytes, memoryview]:
@@ -217,10 +216,10 @@ def _split(item: Item) -> tuple[bytes, memoryview]:
         if item.content_type != JSON and item.content_type.partition(";")[0].strip().lower() == BINARY:
             raise BadRequest(f"header {INFERENCE_HEADER}: missing; it must say how many bytes of the body are JSON")
         return item.body, _NO_TAIL
-    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS) or int(text) > len(item.body):
+    if (end := json_end(text, len(item.body))) is None:
         shown, most = text[:MOST_DIGITS], len(item.body)
         raise BadRequest(f"header {INFERENCE_HEADER}: {shown!r} is not allowed; allowed: 0 to {most}, the length of the body")
-    return item.body[: int(text)], memoryview(item.body)[int(text) :]
+    return item.body[:end], memoryview(item.body)[end:]
 
 
 def _read_inputs(request: _Request, tail: memoryview, takes: Mapping[str, TensorSpec] | None) -> dict[str, Array]:

@@ -6,7 +6,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from sluice.batching.errors import DispatchFailed, InvalidInput, KeyRefused
-from sluice.buffer_service.kept_requests import KEY, PREFER
+from sluice.buffer_service.kept_requests import KEY, PREFER, Wish
 from sluice.buffer_service.openapi import INFERENCE, REFUSALS, RESULT, describe_interface
 from sluice.buffer_service.routes import PASSED_ON, STATUS_CODES, TOLD_BY, Routes
 from sluice.lambda_fn.contract import INFERENCE_HEADER
@@ -61,6 +61,12 @@ def test_where_the_json_ends_is_a_number(told, fits):
     declared = DOCUMENT["paths"]["/models/{model}"]["post"]["parameters"]
     (schema,) = (each["schema"] for each in declared if each["name"] == INFERENCE_HEADER)
     assert jsonschema.Draft202012Validator(schema).is_valid(told) == fits
+
+
+def test_what_is_shown_as_a_preference_is_one_that_is_heeded():
+    declared = DOCUMENT["paths"]["/models/{model}"]["post"]["parameters"]
+    (shown,) = (each["schema"]["examples"] for each in declared if each["name"] == PREFER.decode())
+    assert [Wish.of(((PREFER, example.encode()),)) for example in shown] == [Wish(True, None)]
 
 
 @pytest.mark.parametrize("path", [path for path, of in DOCUMENT["paths"].items() if "get" in of and "{id}" not in path])

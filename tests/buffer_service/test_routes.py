@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import json
 
 import pytest
@@ -6,8 +7,8 @@ import pytest
 from sluice.batching import errors
 from sluice.batching import policy as constructors
 from sluice.batching.errors import SluiceError
-from sluice.buffer_service.routes import STATUS_CODES, status_code
-from sluice.lambda_fn.contract import Answer
+from sluice.buffer_service.routes import BINARY, STATUS_CODES, status_code
+from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, Answer
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 from tests.buffer_service.virtual_time import in_virtual_time
 
@@ -52,6 +53,29 @@ async def test_the_routes_of_the_open_inference_protocol(function):
         await buffer.post("/v2/models/m/versions/2/infer", b"{}\0", "", **{"inference-header-content-length": "2"})
     item = function.batches[-1].items[0]
     assert (item.content_type, item.headers) == ("application/octet-stream", {"inference-header-content-length": "2"})
+
+
+@pytest.mark.parametrize("path", ["/models/m", "/v2/models/m/infer"])
+@pytest.mark.parametrize(
+    ("content_type", "told", "shown"), [(BINARY, "4", "4"), (JSON, "4", "4"), (BINARY, "-1", "-1"), (BINARY, "9" * 5000, "9" * 20)]
+)
+async def test_json_that_ends_beyond_its_body_or_nowhere_costs_no_invocation(function, path, content_type, told, shown):
+    async with serving(function, NO_BATCHING) as buffer:
+        status, headers, body = await buffer.post(path, b"{} ", content_type, **{INFERENCE_HEADER: told})
+        assert (status, headers["content-type"]) == (400, "application/problem+json")
+        detail = f"{INFERENCE_HEADER}: {shown!r} is not allowed; allowed: 0 to 3, the length of the body"
+        assert json.loads(body)["detail"] == detail
+        assert function.batches == []
+        for end in ("0", "2", "3"):
+            assert (await buffer.post(path, b"{} ", content_type, **{INFERENCE_HEADER: end}))[0] == 200
+
+
+async def test_where_the_json_ends_is_that_of_the_body_without_its_encoding(function):
+    body = b"{" + b" " * 1000 + b"}"
+    async with serving(function, NO_BATCHING) as buffer:
+        for end, status in (("1002", 200), ("1003", 400)):
+            sent = {INFERENCE_HEADER: end, "content-encoding": "gzip"}
+            assert (await buffer.post("/models/m", gzip.compress(body), BINARY, **sent))[0] == status
 
 
 async def test_an_answers_own_status_type_and_headers_reach_its_caller(function):
