@@ -176,7 +176,7 @@ def costs_of(question: Question, cost: BatchCost, fitted: BatchCost | None) -> s
     if arrivals is None or fitted is None:
         return "Costs are predicted from the arrival process alone; no arrivals that were recorded are known (--trace)."
     text = f"Costs are those of a run over the {arrivals.n_requests} arrivals recorded, cold starts in them"
-    off = fitted.per_request / cost.per_request - 1
+    off = fitted.by_request / cost.by_request - 1
     if abs(off) > FAR:
         text += f"; the fitted process has {per_million(fitted.by_request)}, {100 * abs(off):.2g} % {'more' if off > 0 else 'less'}"
     if cost.per_request > question.goal.budget:

@@ -131,9 +131,13 @@ def test_where_the_fit_is_far_off_its_cost_stands_beside_what_is_billed(
     fitted: str, profile: str, slow: str, shown_by: Shown
 ) -> None:
     asked = ("recommend", "--arrivals", fitted, "--profile", profile, *SLO, "--model", "m", "--trace", slow)
+    asked += ("--payload-bytes", "500", "--answer-bytes", "500")
     text = " ".join(shown_by(*asked).split())
-    said = r"over the 501 arrivals recorded, cold starts in them; the fitted process has [\d.]+, [\d.]+ % less\."
-    assert re.search(said, text) is not None and "at 0.5 requests/s as recorded" in text
+    said = r"over the 501 arrivals recorded, cold starts in them; the fitted process has ([\d.]+), ([\d.]+) % less\."
+    told, billed = re.search(said, text), re.search(r"([\d.]+) USD per million requests", text)
+    assert told is not None and billed is not None and "at 0.5 requests/s as recorded" in text
+    # Of the cost that stands there, the bytes that are moved in it; digits as they are told.
+    assert float(told[2]) == pytest.approx(100 * (1 - float(told[1]) / float(billed[1])), rel=0.02)
 
 
 def test_a_told_share_of_cold_starts_is_billed_on_the_record_as_well(fitted: str, profile: str, document_of: Document) -> None:
