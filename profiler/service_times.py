@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 
 from sluice.batching.documents import PLACEHOLDER, ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.durations import LONGEST_SWEEP
 from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged, require
 from sluice.batching.quantiles import quantile_points
 from sluice.lambda_fn import contract
@@ -33,6 +34,9 @@ from sluice.profiler.invocations import Invocation, Invoke
 from sluice.profiler.samples import Sample, describe_model, largest_batch, sample_batch
 from sluice.profiler.worker_invocations import is_worker, payload_limit
 
+MOST_RUNS = 100_000
+MOST_MEMORY = 100_000_000
+"""MB, 100 TB: more than any machine has."""
 PRECISE, RUNS_USED, TIME_UP = "precise", "n_max", "time"
 
 
@@ -76,8 +80,9 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
             ("batch_size", self.batch_sizes, "batch sizes >= 1, each once"),
         ):
             require(len(values) > 0 and len(set(values)) == len(values), field, values, allowed)
-        for memory_mb in () if is_worker(self.function) else self.memory_sizes:
-            require(128 <= memory_mb <= 10240, "memory", memory_mb, "memory sizes from 128 to 10240 MB")
+        least, most, of = (1, MOST_MEMORY, " of a machine") if is_worker(self.function) else (128, 10240, "")
+        for memory_mb in self.memory_sizes:
+            require(least <= memory_mb <= most, "memory", memory_mb, f"memory sizes{of} from {least} to {most} MB")
         for batch_size in self.batch_sizes:
             require(batch_size >= 1, "batch_size", batch_size, "batch sizes >= 1")
         require(
@@ -88,8 +93,10 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         )
         require(0 < self.precision < 1, "precision", self.precision, "a number strictly between 0 and 1")
         require(self.n_min >= 2, "n_min", self.n_min, "an integer >= 2")
-        require(self.n_max >= self.n_min, "n_max", self.n_max, f"an integer >= n_min ({self.n_min})")
-        require(0 < self.max_seconds < math.inf, "max_seconds", self.max_seconds, "a number of seconds > 0")
+        allowed = f"an integer >= n_min ({self.n_min}), at most {MOST_RUNS}"
+        require(self.n_min <= self.n_max <= MOST_RUNS, "n_max", self.n_max, allowed)
+        allowed = f"a number of seconds > 0, at most {LONGEST_SWEEP:g}"
+        require(0 < self.max_seconds <= LONGEST_SWEEP, "max_seconds", self.max_seconds, allowed)
         sizes = [sample.size for sample in self.samples]
         told = sizes == [None] or (len(sizes) > 0 and None not in sizes and len(set(sizes)) == len(sizes))
         require(told, "size", sizes, "a size of every payload, each once, or one payload without")

@@ -39,9 +39,9 @@ again.
 
 Durations may have a unit (`us`, `ms`, `s`, `min`, `h`: `--slo 200ms`, `--period 5min`, `SLUICE_REQUEST_TIMEOUT=2min`); a number
 alone is of seconds, and in an option one that was probably meant in milliseconds is a question. What somebody waits for, as an SLO
-or a search, is 1 h at most, what `sluice recommend` holds a request for 50 s, and a rate 1e6 requests/s. A variable that is
-set and empty is no default, but refused where what it sets may not be empty. Several numbers stand in one list, or in the option
-repeated: `--memory 512,1024`.
+or a search, is 1 h at most, what `sluice profile` measures for 24 h, what `sluice recommend` holds a request for 50 s, and a rate
+1e6 requests/s. A variable that is set and empty is no default, but refused where what it sets may not be empty. Several numbers
+stand in one list, or in the option repeated: `--memory 512,1024`.
 
 What a command writes (`--out`, `--report`, `--plot`, the plans of `fleet --plans`) replaces a file of its own kind, as the last
 answer to the same question is, and an empty one. Over any other file it is refused before anything is computed or measured;

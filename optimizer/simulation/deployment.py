@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sluice.batching.documents import MAX_CLASSES, RequestClass
 from sluice.batching.errors import InvalidInput, require
-from sluice.batching.policy import INF, MAX_BESIDE, MAX_SLACK, Policy, next_aimd_limit
+from sluice.batching.policy import INF, MAX_BESIDE, MAX_SERVERS, MAX_SLACK, Policy, next_aimd_limit
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 from sluice.optimizer.billing.cost import Billing
@@ -50,10 +50,11 @@ class Environments:
     def __post_init__(self) -> None:
         require(0 <= self.init_duration < np.inf, "init_duration", self.init_duration, "a number of seconds >= 0")
         require(self.keep_alive >= 0, "keep_alive", self.keep_alive, "a number of seconds >= 0")
-        whole = self.concurrency is None or (self.concurrency % 1 == 0 and self.concurrency >= 1)
-        require(whole, "concurrency", self.concurrency, "an integer >= 1, or none")
+        whole = self.concurrency is None or (self.concurrency % 1 == 0 and 1 <= self.concurrency <= MAX_SERVERS)
+        require(whole, "concurrency", self.concurrency, f"an integer >= 1, at most {MAX_SERVERS}, or none")
         require(self.scaling_rate > 0, "scaling_rate", self.scaling_rate, "environments per second > 0")
-        require(self.burst % 1 == 0 and self.burst >= 1, "burst", self.burst, "an integer >= 1")
+        whole = self.burst % 1 == 0 and 1 <= self.burst <= MAX_SERVERS
+        require(whole, "burst", self.burst, f"an integer >= 1, at most {MAX_SERVERS}")
         most = f"up to {self.keep_alive:g}, for which an unused environment is kept"
         allowed = f"seconds > {self.init_duration:g}, those of a cold start, {most}"
         kept = self.init_duration < self.pinged_every <= self.keep_alive or np.isinf(self.pinged_every)

@@ -14,6 +14,9 @@ LONGEST = 3600.0
 LONGEST_HOLD = 50.0
 """Seconds that a plan made here holds a request: callers of a buffer wait for 60, and what serves it takes some of them."""
 
+LONGEST_SWEEP = 86_400.0
+"""Seconds that a function is measured for at the most, as over a night."""
+
 MOST = 1e9
 """Seconds, 30 years: of what nothing else limits."""
 _WRITTEN = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")

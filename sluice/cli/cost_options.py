@@ -11,7 +11,6 @@ import click
 from msgspec import structs
 
 from sluice.batching.errors import require
-from sluice.batching.policy import INF
 from sluice.cli.file_kinds import kind_of
 from sluice.cli.groups import Command
 from sluice.cli.output import read_file
@@ -20,6 +19,8 @@ from sluice.optimizer.billing import Billing, Prices, default_prices, read_price
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 
 ARCHITECTURES = ("arm64", "x86_64")
+MOST_LOG, MOST_PER_MONTH = 10**9, 1e9
+"""Bytes of an invocation, and USD."""
 """Of functions; the first is what the template deploys, unless told otherwise."""
 
 architecture_option: Callable[[Command], Command] = click.option(
@@ -75,10 +76,11 @@ def price_options(command: Command) -> Command:
         if stack is not None:
             listed = listed.on(stack)
         if log_bytes is not None:
-            require(log_bytes >= 0, "--log-bytes", log_bytes, "bytes >= 0")
+            require(0 <= log_bytes <= MOST_LOG, "--log-bytes", log_bytes, f"bytes >= 0, at most {MOST_LOG}")
             listed = structs.replace(listed, logs=structs.replace(listed.logs, bytes_per_invocation=log_bytes))
         if buffer_per_month is not None:
-            require(0 <= buffer_per_month < INF, "--buffer-per-month", buffer_per_month, "USD >= 0")
+            allowed = f"USD >= 0, at most {MOST_PER_MONTH:.0f}"
+            require(0 <= buffer_per_month <= MOST_PER_MONTH, "--buffer-per-month", buffer_per_month, allowed)
             listed = structs.replace(listed, buffer=structs.replace(listed.buffer, per_month=buffer_per_month))
         return command(billing=Billing(listed, architecture, granularity), **others)
 

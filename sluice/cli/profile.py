@@ -22,7 +22,7 @@ from sluice.cli.cost_options import architecture_option
 from sluice.cli.file_kinds import PROFILE, require_replaceable, written_option
 from sluice.cli.header_options import CREDENTIALS, header_option, read_headers, require_content_type
 from sluice.cli.sized_files import read_sized_files
-from sluice.cli.values import DURATION, FILE, integer, number, numbers_option
+from sluice.cli.values import FILE, SWEEP, integer, number, numbers_option
 from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
@@ -68,7 +68,7 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 )
 @click.option("--min-runs", type=integer, default=20, show_default=True, help="Runs of a point at the least.")
 @click.option("--max-runs", type=integer, default=200, show_default=True, help="Runs of a point at the most.")
-@click.option("--max-seconds", type=DURATION, default=120.0, show_default=True, help="Time for the whole sweep.")
+@click.option("--max-seconds", type=SWEEP, default=120.0, show_default=True, help="Time for the whole sweep.")
 @architecture_option
 @click.option("--seed", type=integer, default=0, show_default=True, help="Seed of the order of the runs.")
 @written_option("--out", kinds=(PROFILE,), help="File for the profile  [default: profile.json, unless --json]")
@@ -109,8 +109,10 @@ def command(
     precision; cold starts are kept apart.
     """
     require(seed >= 0, "--seed", seed, "an integer >= 0")
-    require(min_runs >= 2, "--min-runs", min_runs, "an integer >= 2")
-    require(max_runs >= min_runs, "--max-runs", max_runs, f"an integer >= {min_runs} (--min-runs)")
+    most = service_times.MOST_RUNS
+    require(2 <= min_runs <= most, "--min-runs", min_runs, f"an integer >= 2, at most {most}")
+    require(min_runs <= max_runs <= most, "--max-runs", max_runs, f"an integer >= {min_runs} (--min-runs), at most {most}")
+    require(max_seconds > 0, "--max-seconds", max_seconds, "a number of seconds > 0")
     require_content_type(content_type)
     if model is not None:
         require_model("--model", model)

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from sluice.batching.durations import LONGEST, LONGEST_HOLD, MEANT_MS, MOST, seconds
+from sluice.batching.durations import LONGEST, LONGEST_HOLD, LONGEST_SWEEP, MEANT_MS, MOST, seconds
 from sluice.batching.errors import require
 
 
@@ -43,6 +43,8 @@ OVERHEAD = _duration(1.0, most=LONGEST)
 """Of what takes milliseconds."""
 LIMIT = _duration(most=LONGEST)
 """Of what somebody waits for: an answer, a search, a run."""
+SWEEP = _duration(most=LONGEST_SWEEP)
+"""Of what is measured."""
 
 
 PERIOD = _duration(few_minutes=60)

@@ -45,6 +45,7 @@ TOLERANCE = 0.10  # a measured figure further off its prediction is explained
 WARM_UP = 24  # requests at once before a replay, so that it meets no cold start
 PROBES, PROBE_GAP = 60, 0.05  # requests one at a time, s between them: what the buffer adds
 LEAST_REQUESTS = 20  # of which each replay is measured
+LEAST_PHASE = 1.0  # s of live control, in which some twenty requests come
 MOST_RATE = 1000.0  # requests/s that this machine is asked for
 RNG_SEED = 20261121
 MEASURED = 3  # times at most that the function is profiled
@@ -119,7 +120,8 @@ class Demo:
     def __post_init__(self) -> None:
         require(0 < self.scale < float("inf"), "speed", self.scale, "a number > 0")
         require(0 < self.replay_seconds < float("inf"), "seconds", self.replay_seconds, "a number of seconds > 0")
-        require(0 <= self.live_seconds < float("inf"), "live_seconds", self.live_seconds, "a number of seconds >= 0")
+        long = self.live_seconds == 0 or LEAST_PHASE <= self.live_seconds < float("inf")
+        require(long, "live_seconds", self.live_seconds, f"0, or a number of seconds >= {LEAST_PHASE:g}")
 
     def run(self, say: Say, show: Show) -> DemoReport:
         """Run it; ``say`` gets a line for each step, ``show`` what is going on and how far it is (0..1)."""

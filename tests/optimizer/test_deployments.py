@@ -361,6 +361,8 @@ def test_an_interval_covers_a_percentile_that_is_an_atom() -> None:
         ({"concurrency": 0}, "concurrency: 0 .* integer >= 1"),
         ({"scaling_rate": 0.0}, "scaling_rate: 0.0 .* per second > 0"),
         ({"burst": 0}, "burst: 0 .* integer >= 1"),
+        ({"burst": 1_000_001}, "burst: 1000001 .* at most 1000000"),
+        ({"concurrency": 1_000_001}, "concurrency: 1000001 .* at most 1000000, or none"),
         ({"burst": 1.5}, "burst: 1.5 .* integer >= 1"),
         ({"concurrency": 1.5}, "concurrency: 1.5 .* integer >= 1"),
     ],
