@@ -108,6 +108,8 @@ def _kind(value: Any) -> Any:
     if isinstance(value, tuple):
         parts = kinds_of(value)
         return None if parts is None else (of.__module__, of.__qualname__, *parts)
+    if of is np.random.Generator:
+        return "generator"
     return ("scalar", value.dtype.str) if isinstance(value, np.number | np.bool_) else None
 
 

@@ -3,12 +3,15 @@
 A bracket is kept whose ends differ in sign. The next point is that of the inverse parabola through the last three, or of the secant
 through two, where it falls well inside of the bracket and the steps shrink; else the middle. So it ends no later than bisection
 squared, and mostly in a few steps. To import `scipy.optimize` for its own takes longer than most commands compute.
+
+Among whole numbers the next is that of the secant through the last two, kept within the bracket, and each fourth is its middle, so
+that it takes at most four times as many steps as bisection, and mostly half as many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import copysign
+from math import ceil, copysign
 
 from sluice.batching.errors import NotConverged, require
 
@@ -57,6 +60,29 @@ def find_root(function: Callable[[float], float], low: float, high: float, *, ab
         best += step if abs(step) > tolerance else copysign(tolerance, half)
         at_best = function(best)
     raise NotConverged(f"no root within {STEPS} steps", best=best, residual=at_best)
+
+
+def find_step(function: Callable[[int], float], low: int, high: int) -> int:
+    """The least whole number at which ``function`` is above 0, where it is not at ``low``, is at ``high``, and crosses once.
+
+    Raises
+    ------
+    InvalidInput
+        Other signs at the ends.
+    """
+    last, best = low, high
+    at_last, at_best = function(last), function(best)
+    require(at_last <= 0 < at_best, "function at the ends", f"{at_last:g} and {at_best:g}", "one not above 0 and one above")
+    steps = 0
+    while high - low > 1:
+        steps += 1
+        tried = (low + high) // 2
+        if steps % 4 and at_last != at_best:
+            crossed = best - at_best * ((best - last) / (at_best - at_last))
+            tried = ceil(min(max(crossed, low + 1), high - 1))
+        last, at_last, best, at_best = best, at_best, tried, function(tried)
+        low, high = (low, tried) if at_best > 0 else (tried, high)
+    return high
 
 
 def _tried(last: float, best: float, other: float, at_last: float, at_best: float, at_other: float) -> float:

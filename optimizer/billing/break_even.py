@@ -5,17 +5,20 @@ rate batches are emptier and the saving smaller, so the root of
 
     r * SECONDS_PER_MONTH * saving(r) = fixed_per_month
 
-is sought with the saving taken anew at every r: by doubling or halving from a rate until the sign changes, then by bisection in
-log r. It ends when the bracket is narrower than ``tolerance``, as a part of the rate.
+is sought with the saving taken anew at every r: by doubling or halving from a rate until the sign changes, then among rates between
+that are even in log r, nearer to one another than ``tolerance``, as a part of the rate. A saving takes tens of milliseconds, so
+that it is not asked for where the largest there may be would not pay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, sqrt
+from functools import cache
+from math import ceil, inf, log, log1p, log2
 
 from sluice.batching.errors import require
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
+from sluice.optimizer.roots import find_step
 
 LOWEST, HIGHEST = 1e-6, 1e5  # requests/s
 
@@ -28,6 +31,7 @@ def solve_break_even(
     lowest: float = LOWEST,
     highest: float = HIGHEST,
     tolerance: float = 1e-3,
+    largest: float = inf,
 ) -> float | None:
     """Requests/s from which on the saving pays ``fixed_per_month`` (USD); ``None`` where it does not up to ``highest``.
 
@@ -39,37 +43,40 @@ def solve_break_even(
     start : float
         The rate from which the search goes up or down, best the present one. Where the sign changes more than once, the change
         next to ``start`` in that direction is the answer.
+    largest : float
+        USD, which no rate saves more than.
 
     Returns
     -------
     arrival_rate : float or None
-        The upper end of the last bracket, so that the buffer pays there; ``lowest`` where it pays even at that.
+        The least of the rates looked at, so that the buffer pays there; ``lowest`` where it pays even at that.
     """
     require(0 <= fixed_per_month < inf, "fixed_per_month", fixed_per_month, "USD >= 0")
     require(0 < lowest < highest < inf, "lowest", lowest, f"requests/s > 0 and below highest ({highest:g})")
     require(lowest <= start <= highest, "start", start, f"{lowest:g} to {highest:g} requests/s")
     require(0 < tolerance < 1, "tolerance", tolerance, "a part of the rate, 0 < tolerance < 1")
 
-    def pays(rate: float) -> bool:
-        saving = saving_per_request(rate)
-        return saving > 0 and rate * SECONDS_PER_MONTH * saving >= fixed_per_month
+    @cache
+    def gain(rate: float) -> float:
+        """USD a request, above 0 where it pays; where not even the largest saving pays, what that comes to."""
+        fixed = fixed_per_month / (rate * SECONDS_PER_MONTH)
+        return largest - fixed if largest < fixed else saving_per_request(rate) - fixed
 
-    if pays(start):
-        high = start
-        while pays(low := max(high / 2, lowest)):
-            high = low
+    low = high = start
+    if gain(start) > 0:
+        while gain(low := max(high / 2, lowest)) > 0:
             if low == lowest:
                 return lowest
+            high = low
     else:
-        low = start
-        while True:
-            if low == highest:
+        while gain(high := min(2 * low, highest)) <= 0:
+            if high == highest:
                 return None
-            high = min(2 * low, highest)
-            if pays(high):
-                break
             low = high
-    while high > low * (1 + tolerance):
-        middle = sqrt(low * high)
-        low, high = (low, middle) if pays(middle) else (middle, high)
-    return high
+    steps = 1 << max(0, ceil(log2(log(high / low) / log1p(tolerance))))
+    return _between(low, high, find_step(lambda step: gain(_between(low, high, step / steps)), 0, steps) / steps)
+
+
+def _between(low: float, high: float, part: float) -> float:
+    """From ``low`` to ``high`` as a part of the way in log r, the ends as they are."""
+    return high if part == 1 else low * (high / low) ** part

@@ -90,52 +90,64 @@ def _one_more(D0: Array, D1: Array, m: float, most: int) -> Array:
 def _cold(D0: Array, D1: Array, m: float, down: Array, s: Array, weights: Array) -> Array:
     """The clipped shares of ``by_level``: ``down`` by which level and phase one ends, ``s`` with its last as good as 0."""
     n, levels = len(D0), len(down) - 1
-    passage = np.zeros((len(s), n, n), np.complex128)
-    matrix, right = np.empty((n, n), np.complex128), np.empty((n, n), np.complex128)
+    entered = np.nonzero(D1.sum(axis=0))[0]  # no passage ends in another phase
+    passage = np.zeros((len(s), n, len(entered)), np.complex128)
+    matrix, right = np.empty((n, n), np.complex128), np.empty((n, len(entered)), np.complex128)
     shares = np.zeros((levels, n))
     for k in range(levels):
         for x in range(len(s)):
             for i in range(n):
                 for j in range(n):
-                    matrix[i, j] = -D0[i, j] - k * m * passage[x, i, j]
-                    right[i, j] = D1[i, j]
+                    matrix[i, j] = -D0[i, j]
+                for e in range(len(entered)):
+                    matrix[i, entered[e]] -= k * m * passage[x, i, e]
+                    right[i, e] = D1[i, entered[e]]
                 matrix[i, i] += s[x] + k * m
             _solve(matrix, right)
             passage[x] = right
-        for j in range(n):
+        for e in range(len(entered)):
             share = 0.0
             for x in range(len(s) - 1):
                 later = 0j
                 for i in range(n):
-                    later += down[k + 1, i] * (passage[-1, i, j] - passage[x, i, j])
+                    later += down[k + 1, i] * (passage[-1, i, e] - passage[x, i, e])
                 share += (weights[x] * later).real
-            shares[k, j] = min(max(share, 0.0), 1.0)
+            shares[k, entered[e]] = min(max(share, 0.0), 1.0)
     return shares
 
 
 @inlined
 def _solve(matrix: NDArray[Any], right: NDArray[Any]) -> None:
-    """``right`` becomes ``matrix^-1 right``, and ``matrix`` is spent: elimination with the largest of each column first."""
-    n = len(matrix)
+    """``right`` becomes ``matrix^-1 right``, and ``matrix`` is spent: elimination with the largest of each column first.
+
+    Of complex numbers the largest is as LAPACK has it, by the sum of both parts: a root takes as long as a row.
+    """
+    n, columns = right.shape
     for k in range(n):
         pivot = k
         for i in range(k + 1, n):
-            if abs(matrix[i, k]) > abs(matrix[pivot, k]):
+            if _largeness(matrix[i, k]) > _largeness(matrix[pivot, k]):
                 pivot = i
         if pivot != k:
             for j in range(n):
                 matrix[k, j], matrix[pivot, j] = matrix[pivot, j], matrix[k, j]
+            for j in range(columns):
                 right[k, j], right[pivot, j] = right[pivot, j], right[k, j]
         for i in range(n):
             if i != k:
                 factor = matrix[i, k] / matrix[k, k]
                 for j in range(k + 1, n):
                     matrix[i, j] -= factor * matrix[k, j]
-                for j in range(n):
+                for j in range(columns):
                     right[i, j] -= factor * right[k, j]
     for k in range(n):
-        for j in range(n):
+        for j in range(columns):
             right[k, j] /= matrix[k, k]
+
+
+@inlined
+def _largeness(x: Any) -> float:
+    return float(abs(x.real) + abs(x.imag))
 
 
 @lru_cache(maxsize=1)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
-from sluice.optimizer.compiled import compiled
+from sluice.optimizer.compiled import compiled, inlined
 
 _MOST_JUMPS = 256.0  # of the uniformized chain at a time, far from where the weight of no jump underflows
 _NO_WEIGHT = 1e-18
@@ -60,15 +60,14 @@ class AnyHolds:
             Holds that are negative or infinite.
         """
         left, _ = self._left(holds, factor)
-        return self._pmf(left)
+        return np.asarray(self._pmf(left[None])[0])
 
     def by_largest(self, holds: Array, factor: float = 1.0) -> Array:
         """``[b - 1, n - 1]``: the same when at most ``b`` are taken; square, lower triangular."""
         left, reached = self._left(holds, factor)
-        pmf = np.zeros((len(holds) + 1, len(holds) + 1))
-        for b in range(len(pmf)):
-            pmf[b, : b + 1] = self._pmf(np.concatenate([left[:, :b], reached[:, b : b + 1]], axis=1))
-        return pmf
+        at, largest = np.arange(len(left)), np.arange(len(left))[:, None]
+        smaller, full = (at < largest)[:, :, None, None], (at == largest)[:, :, None, None]
+        return self._pmf(smaller * left + full * reached)
 
     def _left(self, holds: Array, factor: float) -> tuple[Array, Array]:
         held = np.asarray(holds, dtype=np.float64)
@@ -77,50 +76,54 @@ class AnyHolds:
         return _left(self._hidden, self._arriving, self._rate, self._rows, holds, np.unique(holds))
 
     def _pmf(self, left: Array) -> Array:
-        """Batch sizes from the phase in which batches of each leave, by the phase at their opening, which is the stationary one."""
-        to_next = left.sum(axis=1) @ self.arrivals.to_next_arrival[:, self._rows]
+        """Batch sizes of several tables, by row, from the phase in which batches of each size leave, by that at their opening.
+
+        Batches open in the phases that are stationary from one to the next.
+        """
+        to_next = np.swapaxes(left.sum(axis=1), 1, 2) @ self.arrivals.to_next_arrival[:, self._rows]
         openings = stationary_distribution(to_next - np.eye(len(self._rows)))
-        pmf = openings @ left.sum(axis=2)
-        return np.asarray(pmf / pmf.sum())
+        pmf = np.einsum("bnjs,bs->bn", left, openings)
+        return np.asarray(pmf / pmf.sum(axis=1, keepdims=True))
 
 
 @compiled
 def _left(hidden: Array, arriving: Array, rate: float, rows: NDArray[np.intp], holds: Array, ends: Array) -> tuple[Array, Array]:
-    """Phase as a batch leaves with 1, 2, ... members, and as it gets the last of them: (len(rows), len(holds), n_phases) each.
+    """Phase as a batch leaves with 1, 2, ... members, and as it gets the last of them: (len(holds), n_phases, len(rows)) each.
 
-    ``ends`` has each of the holds once, ascending.
+    ``ends`` has each of the holds once, ascending. Batches that open in any of the ``rows`` are followed together, and all sizes,
+    as one row of numbers a phase.
     """
-    largest, n = len(holds), len(hidden)
-    left, reached = np.zeros((len(rows), largest, n)), np.zeros((len(rows), largest, n))
-    held, after, passed, there = np.zeros((largest, n)), np.zeros((largest, n)), np.zeros((largest, n)), np.zeros((largest, n))
-    for start in range(len(rows)):
-        held[:] = 0.0
-        held[0, rows[start]] = reached[start, 0, rows[start]] = 1.0
-        begins = 0.0
-        for end in ends:
-            if end > begins:
-                pieces = math.ceil(rate * (end - begins) / _MOST_JUMPS)
-                for _ in range(pieces):
-                    _follow(hidden, arriving, rate * (end - begins) / pieces, holds > begins, held, after, passed, there)
-                    for k in range(1, largest):
-                        if holds[k - 1] <= begins:
-                            continue
-                        for i in range(n):
-                            for j in range(n):
-                                got = passed[k - 1, i] * arriving[i, j]
-                                reached[start, k, j] += got
-                                if holds[k] <= begins:
-                                    left[start, k, j] += got
-                    if held.sum() < _GONE:
-                        break
-            for k in range(largest):
-                if holds[k] == end:
-                    for i in range(n):
-                        left[start, k, i] += held[k, i]
-                        held[k, i] = 0.0
-            begins = end
-            if held.sum() < _GONE:
-                break
+    largest, n, openings = len(holds), len(hidden), len(rows)
+    left, reached = np.zeros((largest, n, openings)), np.zeros((largest, n, openings))
+    shape = (n, largest * openings)
+    held, after, passed, there = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    from_1, to_1 = np.nonzero(arriving)
+    for start in range(openings):
+        held[rows[start], start] = reached[0, rows[start], start] = 1.0
+    begins = 0.0
+    for end in ends:
+        if end > begins:
+            pieces = math.ceil(rate * (end - begins) / _MOST_JUMPS)
+            for _ in range(pieces):
+                _follow(hidden, arriving, rate * (end - begins) / pieces, holds > begins, held, after, passed, there)
+                for k in range(1, largest):
+                    for e in range(len(from_1)):
+                        for start in range(openings):
+                            got = passed[from_1[e], (k - 1) * openings + start] * arriving[from_1[e], to_1[e]]
+                            reached[k, to_1[e], start] += got
+                            if holds[k] <= begins:
+                                left[k, to_1[e], start] += got
+                if held.sum() < _GONE:
+                    break
+        for k in range(largest):
+            if holds[k] == end:
+                for i in range(n):
+                    for start in range(openings):
+                        left[k, i, start] += held[i, k * openings + start]
+                        held[i, k * openings + start] = 0.0
+        begins = end
+        if held.sum() < _GONE:
+            break
     return left, reached
 
 
@@ -128,43 +131,62 @@ def _left(hidden: Array, arriving: Array, rate: float, rows: NDArray[np.intp], h
 def _follow(
     hidden: Array, arriving: Array, jumps: float, open_at: NDArray[np.bool_], held: Array, after: Array, passed: Array, there: Array
 ) -> None:
-    """``held`` after some expected ``jumps``, its integral in ``passed``, in jumps; who gets to a size that is not open is gone."""
-    largest, n = held.shape
+    """``held`` after some expected ``jumps``, its integral in ``passed``, in jumps; who gets to a size that is not open is gone.
+
+    Nobody is held at such a size. Each of these has a row of numbers for each phase: those of a size, then those of the next.
+    """
+    n, largest = len(held), len(open_at)
+    each = held.shape[1] // largest
     from_0, to_0 = np.nonzero(hidden)  # few, of a hidden Markov model with Erlang gaps
     from_1, to_1 = np.nonzero(arriving)
     weight, m = math.exp(-jumps), 0
     more = 1.0 - weight
-    first, last = largest, 0
-    for k in range(largest):
-        for i in range(n):
-            after[k, i], passed[k, i] = weight * held[k, i], more * held[k, i]
-            if held[k, i] > _NO_WEIGHT:
-                first, last = min(first, k), k
+    after[:], passed[:] = weight * held, more * held
     now, then = held, there
-    while first < largest and more > _NO_WEIGHT and not (m > jumps and weight < _NO_WEIGHT):
+    first, last = _seen(now, 0, largest - 1, each)
+    while first <= last and more > _NO_WEIGHT and not (m > jumps and weight < _NO_WEIGHT):
         m += 1
         weight *= jumps / m
         more = max(0.0, more - weight)
-        lowest, highest = largest, 0
-        for k in range(first, min(last + 2, largest)):
+        reach = min(last + 1, largest - 1)
+        begin, end, beyond = first * each, (last + 1) * each, (reach + 1) * each
+        then[:, begin:beyond] = 0.0
+        for e in range(len(from_0)):
+            _add(hidden[from_0[e], to_0[e]], now[from_0[e], begin:end], then[to_0[e], begin:end])
+        for e in range(len(from_1)):
+            _add(arriving[from_1[e], to_1[e]], now[from_1[e], begin : beyond - each], then[to_1[e], begin + each : beyond])
+        for k in range(first, reach + 1):
             if not open_at[k]:
-                then[k] = 0.0
-                continue
-            come = k > first and open_at[k - 1]
-            then[k] = 0.0
-            if k <= last:
-                for e in range(len(from_0)):
-                    then[k, to_0[e]] += now[k, from_0[e]] * hidden[from_0[e], to_0[e]]
-            if come:
-                for e in range(len(from_1)):
-                    then[k, to_1[e]] += now[k - 1, from_1[e]] * arriving[from_1[e], to_1[e]]
-            for j in range(n):
-                after[k, j] += weight * then[k, j]
-                passed[k, j] += more * then[k, j]
-                if then[k, j] > _NO_WEIGHT:
-                    lowest, highest = min(lowest, k), k
+                then[:, k * each : (k + 1) * each] = 0.0
+        for j in range(n):
+            if weight > _NO_WEIGHT:
+                _add(weight, then[j, begin:beyond], after[j, begin:beyond])
+            _add(more, then[j, begin:beyond], passed[j, begin:beyond])
+        first, last = _seen(then, first, reach, each)
         now, then = then, now
-        first, last = lowest, highest
-    for k in range(largest):
-        for i in range(n):
-            held[k, i] = after[k, i]
+    held[:] = after
+
+
+@inlined
+def _add(weight: float, source: Array, target: Array) -> None:
+    for k in range(len(target)):
+        target[k] += weight * source[k]
+
+
+@inlined
+def _seen(held: Array, first: int, last: int, each: int) -> tuple[int, int]:
+    """The sizes among which somebody is held who counts; the first beyond the last where nobody is."""
+    while first <= last and not _counts(held[:, first * each : (first + 1) * each]):
+        first += 1
+    while first <= last and not _counts(held[:, last * each : (last + 1) * each]):
+        last -= 1
+    return first, last
+
+
+@inlined
+def _counts(held: Array) -> bool:
+    for row in held:
+        for value in row:
+            if value > _NO_WEIGHT:
+                return True
+    return False

@@ -203,4 +203,5 @@ def earned_from(
         return none.cost.by_request - (beyond * predicted.per_request + predicted.moving)
 
     fixed = billed.fixed_per_month - none.cost.fixed_per_month
-    return solve_break_even(saving, fixed, start=here, lowest=min(LOWEST, here), highest=max(HIGHEST, here))
+    lowest, highest = min(LOWEST, here), max(HIGHEST, here)
+    return solve_break_even(saving, fixed, start=here, lowest=lowest, highest=highest, largest=none.cost.by_request)

@@ -48,6 +48,7 @@ def recommend(question: Question, on_progress: Callable[[float], None] = lambda 
         return answer
     on_progress(0.6)
     answer = _for_every_load(settings, _compared(settings, choice, lambda done: on_progress(0.6 + 0.2 * done)))
+    answer = replace(answer, break_even_arrival_rate=_earned_from(settings, answer))
     return _with_overflow(_kept_warm(settings, replace(answer, workers=workers, refused_workers=refused)))
 
 
@@ -76,16 +77,18 @@ def _kept_warm(settings: FunctionSettings, answer: Answer) -> Answer:
 
 
 def _for_every_load(settings: FunctionSettings, answer: Answer) -> Answer:
-    """The answer with a plan for every load, where that was asked for, and its own break-even where it is taken."""
+    """The answer with a plan for every load, where that was asked for."""
     loads = settings.question.goal.loads
-    if loads is None:
-        return answer
-    plan = choose_every_load(settings, loads)
-    plan = None if plan is None else on_record(settings.question, plan)
-    answer = replace(answer, every_load=plan)
-    if plan is None or answer.by_function is not plan:
-        return answer
-    return replace(answer, break_even_arrival_rate=break_even_of(plan, answer.no_batching))
+    plan = None if loads is None else choose_every_load(settings, loads)
+    return answer if plan is None else replace(answer, every_load=on_record(settings.question, plan))
+
+
+def _earned_from(settings: FunctionSettings, answer: Answer) -> float | None:
+    """The break-even rate of what the function alone would do."""
+    taken = answer.by_function
+    if isinstance(taken, FunctionSetting):
+        return break_even(settings, taken, answer.no_batching)
+    return break_even_of(taken, answer.no_batching)
 
 
 def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, str]]:
@@ -145,7 +148,7 @@ def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: C
         runners_up=tuple(runners_up),
         frontier=frontier(settings, best, none, on_progress),
         sensitivity=sensitivity(settings, best),
-        break_even_arrival_rate=break_even(settings, best, none),
+        break_even_arrival_rate=None,
         gap=choice.gap,
         at_longest_timeout=best.table is None and best.batch_size > 1 and best.timeout >= longest,
         n_settings=choice.n_settings,

@@ -83,6 +83,17 @@ def test_cold_starts_are_as_frequent_as_in_environments_one_by_one(rate: float, 
     assert abs(np.mean(shares) - predicted) < 4 * np.std(shares, ddof=1) / math.sqrt(12) + accuracy
 
 
+def test_stages_in_which_no_invocation_ends_leave_the_share_of_the_process_without_them() -> None:
+    burst = mmpp2(10, 0.5, 0.05, 0.01)
+    doubled = np.kron(np.eye(2), burst.D0), np.kron([[0.0, 1.0], [0.0, 1.0]], burst.D1)  # two copies, the second left for itself
+    doubled[0][2:, :2], doubled[0][2:, 2:] = burst.D0 * (1 - np.eye(2)), np.diag(burst.D0.diagonal())
+    staged = ArrivalProcess(doubled[0], doubled[1])
+    assert not staged.D1[:, :2].any()
+    for busy in (0.01, 1.0):
+        expected = cold_start_probability(burst, busy, 30.0, 0.4)
+        assert cold_start_probability(staged, busy, 30.0, 0.4) == pytest.approx(expected, rel=1e-6)
+
+
 def test_much_traffic_makes_cold_starts_rare() -> None:
     shares = [cold_start_probability(poisson(rate), 0.05) for rate in (1e4, 1.0, 0.01)]
     assert shares[0] < 1e-5 < shares[1] < shares[2]

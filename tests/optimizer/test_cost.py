@@ -324,6 +324,19 @@ def test_a_saving_that_never_pays_has_no_break_even() -> None:
     assert solve_break_even(lambda rate: 1e-12, 100, highest=1e4) is None
 
 
+def test_no_saving_is_asked_for_where_the_largest_would_not_pay() -> None:
+    asked: list[float] = []
+
+    def saving(rate: float) -> float:
+        asked.append(rate)
+        return 1e-6 * math.tanh(rate / 30)
+
+    told = solve_break_even(saving, 105, start=2.5, largest=1e-6)
+    least, n = 105 / SECONDS_PER_MONTH / 1e-6, len(asked)
+    assert n <= 8 and min(asked) >= least
+    assert told == solve_break_even(saving, 105, start=2.5) and len(asked) > 2 * n + 3
+
+
 def test_what_costs_nothing_pays_at_once() -> None:
     assert solve_break_even(lambda rate: 1e-7, 0.0, lowest=0.01) == 0.01
     assert solve_break_even(lambda rate: 0.0, 0.0) is None  # but there is nothing to gain either

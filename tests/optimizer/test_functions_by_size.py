@@ -155,6 +155,17 @@ def test_cold_starts_are_counted_at_each_load_for_each_function() -> None:
     assert share.usd(of, 1.0) > warm.usd(of, 1.0) and set(share.cold_starts(pmf, of, 1.0).values()) == {0.1}
 
 
+def test_what_cannot_win_even_warm_is_left_out_and_nothing_else() -> None:
+    arrivals, cold = poisson(0.5), profile(largest=4, init=2.0)
+    search = sizes_of(cold, arrivals, 0.06)
+    alone = [sizes_of(cold, arrivals, 0.06, limits=Limits(memory_sizes=(memory_mb,))).least for memory_mb in MEMORY_SIZES]
+    assert search.least == pytest.approx(np.min(alone, axis=0), rel=1e-12)
+    best = search.best()
+    every = itertools.product(range(3), repeat=len(best))
+    allowed = [of for of in every if all(search.left[j, n] >= 0 for n, j in enumerate(of))]
+    assert search.objective(best) == min(map(search.objective, allowed))
+
+
 def test_batch_sizes_are_worked_out_once_for_an_assignment_and_a_load_and_once_for_all_loads_that_fill_alike() -> None:
     search = sizes_of(profile(), mmpp2(100, 5, 2, 1), 0.08, (1.0, 1e6))
     at = [search.batch_size_pmf((0, 1, 1), factor) for factor in (2.0, 2.0, 1e5, 1e6)]

@@ -41,13 +41,21 @@ def root(x):
     if x < 0:
         raise ValueError("below 0")
     return x**0.5
+
+@compiled
+def drawn(n, rng):
+    total = 0.0
+    for k in range(n):
+        total += rng.standard_exponential() * rng.random()
+    return total
 '''
 
 ASKED = """
 import sys
 import numpy as np
 import loops
-print(loops.line_at(loops.Line(0.5, np.array([1.0])), 4), loops.root(2.0), loops.root(4))
+rng = np.random.default_rng(7)
+print(loops.line_at(loops.Line(0.5, np.array([1.0])), 4), loops.root(2.0), loops.root(4), loops.drawn(1000, rng), rng.random())
 print("numba" in sys.modules)
 try:
     loops.root(-1.0)
@@ -73,7 +81,10 @@ def test_what_numba_made_once_other_processes_run_without_it(tmp_path: Path) -> 
     assert second[0] == first[0] and "array([1. , 1.5, 2. , 2.5]), Line(slope=1.0, at=array([1.])), True" in first[0]
     assert second[2] == first[2] == "ValueError('below 0')"
     files = sorted((tmp_path / "__pycache__").glob("*.code"))
-    assert [file.name.partition("-")[0] for file in files] == ["loops.line_at", "loops.root"]
+    assert [file.name.partition("-")[0] for file in files] == ["loops.drawn", "loops.line_at", "loops.root"]
+    rng = np.random.default_rng(7)
+    total = sum(rng.standard_exponential() * rng.random() for _ in range(1000))
+    assert first[0].endswith(f"{total} {rng.random()}")  # and the generator is where it would be
     for file in files:
         file.write_bytes(file.read_bytes()[:-20])  # torn
     assert run(tmp_path)[0] == first[0] and run(tmp_path)[:2] == second[:2]
@@ -94,6 +105,7 @@ def test_kinds_of_arguments_are_told_apart_as_numba_does() -> None:
     locked = np.zeros(3)
     locked.setflags(write=False)
     values = [1, 1.0, True, None, 1j, np.float64(1), np.int32(1), (1,), (1.0,), Pair(1.0, 1), Other(1.0, 1), Pair(1.0, 1.0)]
+    values.append(np.random.default_rng(1))
     values += [np.zeros(3), np.zeros(3, np.int64), np.zeros(3, ">f8"), locked, grid, grid.T, grid[:, ::2], np.zeros(6)[::2]]
     kinds = [kinds_of((value,)) for value in values]
     assert None not in kinds and len(set(kinds)) == len(values)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from sluice.batching.errors import InvalidInput, NotConverged
-from sluice.optimizer.roots import find_root
+from sluice.optimizer.roots import find_root, find_step
 
 
 @given(st.floats(-50, 50), st.floats(0.1, 20), st.floats(1, 9))
@@ -48,3 +48,30 @@ def test_a_bracket_without_a_change_of_sign_is_refused() -> None:
 def test_what_does_not_get_nearer_is_given_up() -> None:
     with pytest.raises(NotConverged, match="no root within 200 steps"):
         find_root(lambda x: -1.0 if x < 1 else inf, 0.0, 2.0, absolute=0.0, relative=0.0)
+
+
+@given(st.integers(1, 5000), st.floats(0, 1), st.floats(0.01, 30), st.booleans())
+def test_among_whole_numbers_it_is_the_first_above_zero(high: int, part: float, slope: float, level: bool) -> None:
+    at = part * (high - 1)
+
+    def function(k: int) -> float:
+        value = exp(min(slope * (k - at), 100.0)) - 1
+        return (1.0 if value > 0 else -1.0) if level else value
+
+    assert find_step(function, 0, high) == next(k for k in range(high + 1) if k > at and function(k) > 0)
+
+
+def test_few_whole_numbers_are_tried_where_the_function_is_smooth() -> None:
+    asked: list[int] = []
+
+    def function(k: int) -> float:
+        asked.append(k)
+        return (k / 1024) ** 2 - 0.3
+
+    assert find_step(function, 0, 1024) == 561
+    assert len(asked) <= 8  # of bisection 12
+
+
+def test_whole_numbers_without_a_change_of_sign_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="function at the ends: '1 and 5' is not allowed; allowed: one not above 0"):
+        find_step(lambda k: k + 1.0, 0, 4)
