@@ -1,7 +1,7 @@
 """The arrivals of a model, as its buffer saw them: the one definition of the Redis stream, for who writes it and who reads it.
 
 What may live here: the key, the format of an entry, and the reader. ``lua/advance.lua`` writes one entry for each of its calls that
-accepted arrivals, however many; the memory store keeps the same records.
+accepted arrivals, however many, and one of those that left without the queue; the memory store keeps the same records.
 
 Key    ``NAMESPACE:{model}:arrival_stream``, in the slot of the model's other keys; all its routes write there, and a request that
        moves from one to another is recorded once. A route that has a slot of its own (``SLUICE_SPREAD_ROUTES``) has a stream
