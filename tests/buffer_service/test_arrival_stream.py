@@ -102,6 +102,21 @@ async def test_what_was_refused_is_not_recorded(store):
     assert store.arrival_times() == [0.5, 0.75]
 
 
+async def test_who_left_past_the_queue_is_recorded_as_who_came_to_it_and_counts_as_taken(store):
+    queue = await store.queue()
+    outcome = await queue.advance(Events(members(1), ages=[0.25], sizes=[7.0], direct=[0.5, 0.125]), now=1.0)
+    assert (outcome.accepted, len(outcome.batches), outcome.taken, outcome.queue_length) == (1, 1, 3, 0)
+    outcome = await queue.advance(Events(direct=[0.25]), now=2.0)
+    assert (outcome.accepted, outcome.batches, outcome.taken) == (0, [], 4)
+    assert store.requests() == [(0.5, None), (0.75, 7.0), (0.875, None), (1.75, None)]
+
+
+async def test_who_left_past_a_queue_of_which_nothing_is_recorded_counts_as_taken_all_the_same(store, client, model):
+    queue = await store.queue(arrivals_kept=0)
+    assert (await queue.advance(Events(direct=[0.5]), now=1.0)).taken == 1
+    assert not client.exists(stream_key(model)) and (store.kind == "redis" or store.arrival_times() == [])
+
+
 async def test_the_arrivals_of_several_processes_are_merged_in_their_order(store):
     ours, theirs = await store.queue(A), await store.queue(B)
     await ours.advance(Events(members(2, A), ages=[1.0, 0.25]), now=2.0)
