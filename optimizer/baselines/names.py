@@ -30,7 +30,6 @@ from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
 from sluice.optimizer.baselines.situation import Situation, function_as_workers
 from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
 from sluice.optimizer.recommend import WorkerOffer
-from sluice.optimizer.simulation.chunks import MergedArrivals
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.several_queues import RoutedDeployment, SeveralQueues
@@ -226,7 +225,7 @@ def _classes(plan: Plan, of: Situation, source: str) -> list[RequestClass]:
         raise InvalidInput(f"{source}: classes", ", ".join(by_name), told)
     for name in names:
         require(name in by_name, "class", name, f"one of {source}: {', '.join(by_name)}")
-    if isinstance(of.workload.run, MergedArrivals):
+    if of.workload.by_class:
         for name in by_name:
             require(name in names, f"{source}: class", name, f"one with arrivals: --class {name}:ARRIVALS")
     return [by_name[name] for name in names]

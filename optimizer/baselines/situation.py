@@ -29,13 +29,15 @@ N_PAST = 1 << 16  # requests sampled for policies that learn from the past
 class Workload(NamedTuple):
     """Arrivals that are planned for, those that were seen before the run (s), and those of the run.
 
-    ``classes`` are the names of those that the requests of the run are of, in their order; empty where they have none.
+    ``classes`` are the names of those that the requests of the run are of, in their order; empty where they have none. Where the
+    arrivals were told ``by_class`` a plan may have no other.
     """
 
     process: ArrivalProcess
     past: Array
     run: Arrivals
     classes: tuple[str, ...] = ()
+    by_class: bool = False
 
     @classmethod
     def of_trace(cls, trace: Trace, past: float, mix: SizeMix | None = None, seed: int = 0) -> Workload:
@@ -57,11 +59,12 @@ class Workload(NamedTuple):
         return cls(process, seen, SampledArrivals(process, run, seed, mix))
 
     @classmethod
-    def of_classes(cls, processes: Mapping[str, ArrivalProcess], n_requests: int, seed: int) -> Workload:
-        """Processes that are known, one of each class by its name; ``n_requests`` of all of them are run."""
+    def of_classes(cls, processes: Mapping[str, ArrivalProcess], run: TraceArrivals | int, seed: int) -> Workload:
+        """Processes that are known, one of each class by its name; and arrivals with their classes that are run, or so many."""
         process = superposed(list(processes.values()))
         seen = np.cumsum(process.sample(N_PAST, np.random.default_rng([seed, 1])))
-        return cls(process, seen, MergedArrivals(list(processes.values()), n_requests, seed), tuple(processes))
+        arrivals = MergedArrivals(list(processes.values()), run, seed) if isinstance(run, int) else run
+        return cls(process, seen, arrivals, tuple(processes), by_class=True)
 
 
 def _recorded(trace: Trace, after: float, mix: SizeMix | None, seed: int) -> tuple[TraceArrivals, tuple[str, ...]]:

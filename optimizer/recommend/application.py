@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sluice.batching.documents import MAX_CLASSES, Slo
 from sluice.batching.errors import require
+from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 
 
@@ -21,11 +22,14 @@ class Application:
     arrivals : ArrivalProcess
         Independent of those of other applications.
     slo : Slo
+    recorded : array, optional
+        When its requests came (s), where that is known; ``arrivals`` are fitted to them.
     """
 
     name: str
     arrivals: ArrivalProcess
     slo: Slo
+    recorded: Array | None = None
 
 
 def by_promise(applications: Sequence[Application]) -> tuple[Application, ...]:

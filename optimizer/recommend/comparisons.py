@@ -154,7 +154,7 @@ def break_even(settings: FunctionSettings, best: FunctionSetting, none: Function
     if best.batch_size == 1:
         return None
     here = settings.question.arrival_rate
-    return earned_from(bill_by_rate(settings, best), here, best.cost, none, best.fitted is not None)
+    return earned_from(bill_by_rate(settings, best), here, best.cost, none.cost, best.fitted is not None)
 
 
 def bill_by_rate(settings: FunctionSettings, best: FunctionSetting) -> Callable[[float], BatchCost]:
@@ -186,11 +186,11 @@ def break_even_of(plan: EveryLoad, none: FunctionSetting) -> float | None:
         return None
     here = plan.sizes.question.arrivals.arrival_rate
     recorded = plan.fitted is not None
-    return earned_from(lambda rate: plan.cost_at(rate / here), plan.sizes.question.arrival_rate, plan.cost, none, recorded)
+    return earned_from(lambda rate: plan.cost_at(rate / here), plan.sizes.question.arrival_rate, plan.cost, none.cost, recorded)
 
 
 def earned_from(
-    bill: Callable[[float], BatchCost], here: float, billed: BatchCost, none: FunctionSetting, recorded: bool = False
+    bill: Callable[[float], BatchCost], here: float, billed: BatchCost, none: BatchCost, recorded: bool = False
 ) -> float | None:
     """Requests/s from which on what is ``billed`` at the rate ``here`` earns its fixed cost, against ``none``.
 
@@ -200,8 +200,8 @@ def earned_from(
 
     def saving(rate: float) -> float:
         predicted = bill(rate)
-        return none.cost.by_request - (beyond * predicted.per_request + predicted.moving)
+        return none.by_request - (beyond * predicted.per_request + predicted.moving)
 
-    fixed = billed.fixed_per_month - none.cost.fixed_per_month
+    fixed = billed.fixed_per_month - none.fixed_per_month
     lowest, highest = min(LOWEST, here), max(HIGHEST, here)
-    return solve_break_even(saving, fixed, start=here, lowest=lowest, highest=highest, largest=none.cost.by_request)
+    return solve_break_even(saving, fixed, start=here, lowest=lowest, highest=highest, largest=none.by_request)

@@ -136,6 +136,7 @@ class _Shared:
             cost=here.cost,
             cold_starts=here.cold_share,
             init=init,
+            bill=lambda factor: self.at(factor).cost,
             functions=functions,
             loads=loads,
         )

@@ -15,6 +15,7 @@ import numpy as np
 
 from sluice.batching.documents import WarmEnvironments
 from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.application import Application
 from sluice.optimizer.recommend.function_starts import FunctionStarts
 from sluice.optimizer.recommend.kept_warm import HARM, Provisioning, ping_interval
@@ -94,4 +95,10 @@ class QueuesKeptWarm:
         bill = replace(billing, cold_start_probability=cold).cost(
             of.queue.batch_size_pmf, of.service, self._question.profile, buffered=True
         )
-        return replace(of, cost=provisioning.cost(way, bill, billing, rate), cold_starts=cold, warm=way)
+        cost = provisioning.cost(way, bill, billing, rate)
+
+        def at(factor: float) -> BatchCost:
+            """With what is kept warm the same a month at every rate, and the rest as on demand."""
+            return replace(of.bill(factor), pings=cost.pings / factor, machines=cost.machines / factor)
+
+        return replace(of, cost=cost, cold_starts=cold, warm=way, bill=at)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,12 +17,15 @@ from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
 from sluice.optimizer.recommend.application import Application, named
 from sluice.optimizer.recommend.every_load import FunctionOfSizes
+from sluice.optimizer.recommend.offers import provisioned_offers
 from sluice.optimizer.recommend.search import ROUNDING
 from sluice.optimizer.recommend.shared_queues import SharedQueue
 from sluice.optimizer.recommend.words import leaves
 from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.function import Function
 
 N_POINTS = 400  # of a curve
 
@@ -58,6 +61,10 @@ class ServedQueue:
         What that comes to from the slowest to the fastest arrivals.
     one_function : str
         Where the size of a batch could choose its function and does not: why, in a sentence.
+    bill : callable
+        What a request costs when requests come so many times as fast, in the same pattern.
+    recorded_rate : float or None
+        Requests/s of those that were recorded, where ``cost`` is that of a run over these.
     """
 
     queue: SharedQueue
@@ -66,11 +73,13 @@ class ServedQueue:
     cost: BatchCost
     cold_starts: float
     init: float
+    bill: Callable[[float], BatchCost]
     warm: WarmEnvironments | None = None
     warm_queues: int = 1
     functions: tuple[FunctionOfSizes, ...] = ()
     loads: tuple[QueueAtLoad, ...] = ()
     one_function: str = ""
+    recorded_rate: float | None = None
 
     @property
     def provisioned(self) -> int:
@@ -95,7 +104,7 @@ class ServedQueue:
     @property
     def arrival_rate(self) -> float:
         """Requests/s of all of them."""
-        return self.queue.arrival_rate
+        return self.queue.arrival_rate if self.recorded_rate is None else self.recorded_rate
 
     @property
     def mean_batch_size(self) -> float:
@@ -184,6 +193,24 @@ class ServedQueue:
     def missed(self) -> int:
         """Applications whose promise is not kept."""
         return sum(not self.keeps(k) for k in range(len(self.applications)))
+
+    def deployment(self, function: Function) -> Deployment:
+        """What serves behind its tables, with what is kept warm."""
+        if self.functions:
+            first, *others = (function.at(of.service.memory_mb) for of in self.functions)
+            beside = [at.beside(of.policy) for at, of in zip(others, self.functions[1:], strict=True)]
+            return first.under(self.functions[0].policy, beside)
+        of = function.at(self.memory_mb)
+        if not self.warm:
+            return of.under(self.policy)
+        if not self.provisioned:
+            return of.pinged(self.warm.pinged_every).under(self.policy)
+        (offer,) = provisioned_offers(of.profile, [of.memory_mb], of.billing, of.max_batch_size)
+        return offer.kept_warm(self.policy, self.provisioned, of)
+
+    def billed(self, cost: BatchCost, rate: float) -> ServedQueue:
+        """The same with its cost on arrivals that were recorded, of which so many came per second."""
+        return replace(self, cost=cost, recorded_rate=rate)
 
 
 Served = ServedQueue | WorkerQueue

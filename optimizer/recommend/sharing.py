@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations
 from math import prod
 
@@ -26,13 +26,17 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.arrivals.superposition import superposed
-from sluice.optimizer.billing.cost import BatchCost, invocation_costs
+from sluice.optimizer.billing.cost import BatchCost, cost_of_parts, invocation_costs
+from sluice.optimizer.function.batching_law import SEARCH
+from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.recommend.application import Application, by_promise
+from sluice.optimizer.recommend.comparisons import MOST_JUMPS, earned_from
 from sluice.optimizer.recommend.function_starts import FunctionStarts
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.queue_by_size import for_every_load
 from sluice.optimizer.recommend.queues_kept_warm import QueuesKeptWarm
+from sluice.optimizer.recommend.queues_on_record import billed, merged
 from sluice.optimizer.recommend.served_queue import Served, ServedQueue, cost_of_queues
 from sluice.optimizer.recommend.shared_queues import Shared, SharedQueue, SharedQueues
 from sluice.optimizer.recommend.shared_workers import SharedWorkers
@@ -63,18 +67,21 @@ class SharingAnswer:
         A queue for each application, the strictest first.
     at_the_strictest : ServedQueue or None
         One queue in which nobody may wait longer than the strictest promise allows.
-    unbatched : tuple of ServedQueue
+    unbatched : tuple of ServedQueue or WorkerQueue
         Every application alone and without batching, where a function is in time for it.
     cut_short : bool
         Whether workers were not simulated for every group for which they may have been cheaper, as there were too many.
+    fitted : BatchCost or None
+        What ``cost`` is by the processes, where all costs are those of runs over the arrivals that were recorded.
     """
 
     question: Question
     queues: tuple[Served, ...]
     separate: tuple[Served, ...]
     at_the_strictest: ServedQueue | None
-    unbatched: tuple[ServedQueue, ...]
+    unbatched: tuple[Served, ...]
     cut_short: bool = False
+    fitted: BatchCost | None = None
 
     @property
     def applications(self) -> tuple[Application, ...]:
@@ -84,7 +91,7 @@ class SharingAnswer:
     @property
     def arrival_rate(self) -> float:
         """Requests/s of all of them."""
-        return sum(of.arrivals.arrival_rate for of in self.applications)
+        return sum(of.arrival_rate for of in self.queues)
 
     @property
     def cost(self) -> BatchCost:
@@ -102,6 +109,22 @@ class SharingAnswer:
     def saving(self) -> float:
         """The part of the cost of a queue for each application that is saved."""
         return 1 - self.cost.per_request / cost_of_queues(self.separate).per_request
+
+    @cached_property
+    def break_even_arrival_rate(self) -> float | None:
+        """Requests/s of all applications from which on the queues earn the buffer.
+
+        ``None``: at no rate, or no function is in time for an application.
+        """
+        here, fixed = self.arrival_rate, self.cost.fixed_terms
+
+        def bill(rate: float) -> BatchCost:
+            parts = [(of.arrival_rate / here, of.memory_mb, of.bill(rate / here)) for of in self.queues]
+            return replace(cost_of_parts(parts), fixed_terms=fixed)
+
+        if len(self.unbatched) < len(self.applications):
+            return None
+        return earned_from(bill, here, self.cost, cost_of_queues(self.unbatched), recorded=True)
 
     def plan(self, model: str, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: plain where all share one queue, else a route for each queue, that its classes name."""
@@ -193,7 +216,18 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         cold = starts.share(j, pmf, holds, together(queue.applications)) if starts.matter else 0.0
         cost = replace(billing, cold_start_probability=cold).cost(pmf, service, question.profile, buffered)
         function = question.function_at(service.memory_mb)
-        return ServedQueue(queue.of(asked), service, function, cost, cold, float(starts.seconds[j]))
+        jumps = sum(-float(of.arrivals.D0.diagonal().min()) for of in queue.applications) * holds.max(initial=0.0)
+        fullest = max(1.0, MOST_JUMPS / max(jumps, 1e-300))  # beyond it batches are taken to be as there
+
+        @cache
+        def bill(factor: float) -> BatchCost:
+            faster = tuple(replace(of, arrivals=of.arrivals.sped_up(factor)) for of in queue.applications)
+            full = [of.arrivals.sped_up(min(factor, fullest)) for of in queue.applications]
+            sizes = shared_holds_law(full, queue.slacks, holds, SEARCH).batch_size_pmf[-1]
+            cold = starts.share(j, sizes, holds, _superposed(faster)) if starts.matter else 0.0
+            return replace(billing, cold_start_probability=cold).cost(sizes, service, question.profile, buffered)
+
+        return ServedQueue(queue.of(asked), service, function, cost, cold, float(starts.seconds[j]), bill)
 
     def told(queues: Sequence[Shared | None]) -> tuple[Served, ...]:
         return warm.pooled(
@@ -238,13 +272,34 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
                 found = min(found, way, key=worse)
         return found
 
-    return SharingAnswer(
+    answer = SharingAnswer(
         question,
         joined(queues),
         for_loads(separate),
         None if strict is None else warm.alone(served(strict)),
         tuple(served(queue, buffered=False) for queue in anyhow.unbatched() if queue is not None),
         workers is not None and workers.spent,
+    )
+    return _on_record(answer, applications)
+
+
+def _on_record(answer: SharingAnswer, applications: Sequence[Application]) -> SharingAnswer:
+    """The answer with what is billed of all queues on the arrivals recorded; itself where there are none."""
+    recorded = merged([of.recorded for of in applications])
+    ways = [answer.queues, answer.separate, () if answer.at_the_strictest is None else (answer.at_the_strictest,)]
+    if recorded is None or any(isinstance(of, ServedQueue) and of.warm_queues > 1 for way in ways for of in way):
+        return answer
+    question = answer.question
+    queues, separate, strict = (billed(question, recorded, applications, way) if way else () for way in ways)
+    every = len(answer.unbatched) == len(applications)
+    return replace(
+        answer,
+        question=replace(question, recorded=recorded),
+        queues=queues,
+        separate=separate,
+        at_the_strictest=next((of for of in strict if isinstance(of, ServedQueue)), None),
+        unbatched=billed(question, recorded, applications, answer.unbatched) if every else answer.unbatched,
+        fitted=answer.cost,
     )
 
 

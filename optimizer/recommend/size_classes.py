@@ -161,7 +161,7 @@ class SizedAnswer:
             parts = [(of.share, of.best.memory_mb, bill(of.share * rate)) for of, bill in zip(self.classes, bills, strict=True)]
             return replace(cost_of_parts(parts), fixed_terms=self.cost.fixed_terms)
 
-        return None if none is None else earned_from(bill, here, self.cost, none, recorded=self.fitted is not None)
+        return None if none is None else earned_from(bill, here, self.cost, none.cost, recorded=self.fitted is not None)
 
     def plan(self, model: str, size: RequestSize, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: a route for each class, or a plain plan of one, that says how a request's size is read."""

@@ -13,6 +13,8 @@ from sluice.optimizer.recommend.demand import LEVELS
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.function import Function
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +27,13 @@ class WorkerQueue:
         The strictest promise first.
     setting : WorkerSetting or OverflowSetting
         As simulated for them, with or without a function beside the workers; it keeps the promise of each.
+    recorded_rate : float or None
+        Requests/s of those that were recorded, where ``cost`` is that of a run over these.
     """
 
     applications: tuple[Application, ...]
     setting: WorkerSetting | OverflowSetting
+    recorded_rate: float | None = None
 
     warm = None
     missed = 0
@@ -63,7 +68,7 @@ class WorkerQueue:
     @property
     def arrival_rate(self) -> float:
         """Requests/s of all of them."""
-        return self.setting.arrival_rate
+        return self.setting.arrival_rate if self.recorded_rate is None else self.recorded_rate
 
     @property
     def mean_batch_size(self) -> float:
@@ -113,6 +118,18 @@ class WorkerQueue:
     def of(self, applications: Mapping[str, Application]) -> WorkerQueue:
         """The same queue of the applications that have these names."""
         return replace(self, applications=tuple(applications[of.name] for of in self.applications))
+
+    def bill(self, factor: float) -> BatchCost:
+        """What a request costs when requests come so many times as fast: the same, as their number goes with the rate."""
+        return self.cost
+
+    def deployment(self, function: Function) -> Deployment:
+        """What serves behind its tables."""
+        return self.setting.deployment(function)
+
+    def billed(self, cost: BatchCost, rate: float) -> WorkerQueue:
+        """The same with its cost on arrivals that were recorded, of which so many came per second."""
+        return replace(self, setting=self.setting.billed(cost), recorded_rate=rate)
 
     def reached(self, k: int) -> Estimate:
         """The percentile of an application's promise, s."""

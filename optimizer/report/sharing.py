@@ -13,7 +13,7 @@ from sluice.optimizer.recommend.sharing import WORTH
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.report.documents import Document, cost_document, prices_document
-from sluice.optimizer.report.wording import decided_by_queues, no_buffer, per_million, percent, small
+from sluice.optimizer.report.wording import costs_of, decided_by_queues, no_buffer, per_million, percent, small
 from sluice.optimizer.simulation.batch_means import Estimate
 
 
@@ -62,7 +62,9 @@ def verdict(answer: SharingAnswer) -> str:
     direct = cost_of_queues(answer.unbatched) if every else None
     if direct is not None and all(table.max_batch_size == 1 for of in answer.queues for _, table in of.tables):
         return no_buffer(direct.in_all(rate), rate)
-    return decided_by_queues(len(answer.queues), answer.cost, direct, rate)
+    since = answer.break_even_arrival_rate
+    pays = "; it pays at no rate" if since is None else f"; it pays from {since:.4g} on"
+    return decided_by_queues(len(answer.queues), answer.cost, direct, rate, pays)
 
 
 def sentences(answer: SharingAnswer) -> list[str]:
@@ -87,7 +89,7 @@ def sentences(answer: SharingAnswer) -> list[str]:
     found += [f"{of.named}: {of.setting.instruction}" for of in answer.queues if isinstance(of, WorkerQueue)]
     if answer.cut_short:
         found.append("Not every group for which workers may be cheaper was simulated: there are too many.")
-    found += [*_by_size(answer), *_cold_starts(answer), *_kept_warm(answer)]
+    found += [*_by_size(answer), *_cold_starts(answer), *_kept_warm(answer), *_costs(answer)]
     if len(answer.queues) < len(answer.applications) and -WORTH < answer.saving < WORTH and not missed:
         found.append(f"Sharing saves less than {100 * WORTH:g} %: a queue for each application is as good.")
     found += _strict(answer)
@@ -95,6 +97,16 @@ def sentences(answer: SharingAnswer) -> list[str]:
         apart = SECONDS_PER_MONTH * answer.arrival_rate * cost_of_queues(answer.separate).in_all(answer.arrival_rate)
         found.append(f"With a queue for each application a month costs {apart:.2f} USD.")
     return found
+
+
+def _costs(answer: SharingAnswer) -> list[str]:
+    """Which arrivals its costs are those of."""
+    recorded = answer.question.recorded
+    if recorded is None or answer.fitted is None:
+        why = "not every class has arrivals that were recorded, or queues share what is kept warm"
+        return [f"Costs are predicted from the arrival processes alone: {why}."]
+    told = costs_of(answer.question, answer.cost, answer.fitted)
+    return [f"{told} They are those of the latest {recorded.span:.4g} s of each class, which all have."]
 
 
 def _by_size(answer: SharingAnswer) -> list[str]:
@@ -201,7 +213,9 @@ def sharing_document(answer: SharingAnswer, plan: Plan) -> Document:
         "queues": [queue(of) for of in answer.queues],
         "separate": [queue(of) for of in answer.separate],
         "cost": {name: cost_document(cost, rate) for name, cost in answer.compared.items()},
+        **({} if answer.fitted is None else {"fitted_cost": cost_document(answer.fitted, rate)}),
         "saving": answer.saving,
+        "break_even_arrival_rate": answer.break_even_arrival_rate,
         "prices": prices_document(answer.question.billing.prices),
     }
 

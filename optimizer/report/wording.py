@@ -346,8 +346,8 @@ def no_buffer(usd_per_request: float, rate: float, recorded: str = "") -> str:
     )
 
 
-def decided_by_queues(number: int, cost: BatchCost, direct: BatchCost | None, rate: float, pays: str = "") -> str:
-    """The same of queues; where ``pays`` does not say from which rate on they do, as if a request cost the same there."""
+def decided_by_queues(number: int, cost: BatchCost, direct: BatchCost | None, rate: float, pays: str) -> str:
+    """The same of queues; ``pays`` says from which rate on they do."""
     who, costs = ("the queues", "cost") if number > 1 else ("the queue", "costs")
     with_it = SECONDS_PER_MONTH * rate * cost.in_all(rate)
     fixed = f" ({cost.fixed_per_month:.2f} of it fixed)" if cost.fixed_per_month else ""
@@ -358,8 +358,6 @@ def decided_by_queues(number: int, cost: BatchCost, direct: BatchCost | None, ra
     since = pays if more > 0 else ""
     if saved <= 0:
         since = "; by the request nothing is saved here"
-    elif more > 0 and not pays:
-        since = f"; at what a request costs here it pays from {more / (SECONDS_PER_MONTH * saved):.4g} on"
     return decision(bill, with_it, SECONDS_PER_MONTH * rate * direct.in_all(rate), since)
 
 

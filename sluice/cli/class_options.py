@@ -47,6 +47,6 @@ def read_applications(texts: Sequence[str]) -> tuple[Application, ...]:
     for text, (arrivals, _, slo) in zip(texts, parts, strict=True):
         if ":" not in arrivals or not slo:
             raise InvalidInput(OPTION, text, FORM)
-    processes = read_classes([arrivals for arrivals, _, _ in parts])
+    classes = read_classes([arrivals for arrivals, _, _ in parts])
     slos = [read_slos([slo])[0] for _, _, slo in parts]
-    return tuple(Application(name, process, slo) for (name, process), slo in zip(processes.items(), slos, strict=True))
+    return tuple(Application(name, of.process, slo, of.recorded) for (name, of), slo in zip(classes.items(), slos, strict=True))

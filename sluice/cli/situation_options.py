@@ -24,6 +24,7 @@ from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
 from sluice.optimizer.billing import Billing
+from sluice.optimizer.recommend.queues_on_record import merged
 from sluice.optimizer.service import SizeMix
 from sluice.optimizer.simulation import Environments, Function
 from sluice.optimizer.simulation.deployment import LAMBDA
@@ -104,7 +105,7 @@ def workload_options(command: Command) -> Command:
         "class_texts",
         multiple=True,
         metavar="NAME:ARRIVALS",
-        help="Arrivals of a class of the plan, without another model: a rate, an arrivals document, or a trace, which is fitted;"
+        help="Arrivals of a class of the plan, without another model: a rate, an arrivals document, or a trace;"
         " repeated, one each.",
     )
     @click.option("--class-column", metavar="NAME", help="Column of the trace with the classes of the requests.")
@@ -113,7 +114,7 @@ def workload_options(command: Command) -> Command:
         "n_requests",
         type=integer,
         metavar="N",
-        help="Requests to draw from a model and run, where one is given  [default: those that --arrivals was fitted to are run,"
+        help="Requests to draw from a model and run, where one is given  [default: those that it was fitted to are run,"
         f" and {N_REQUESTS} drawn where it carries none]",
     )
     @click.option("--seed", type=integer, default=0, show_default=True, help="The same seed gives the same answer.")
@@ -153,7 +154,9 @@ def workload_options(command: Command) -> Command:
             require_speed(speed, recorded.arrival_rate)
             whole = recorded.sped_up(speed)
         if classes:
-            workload = Workload.of_classes(classes, n_requests or N_REQUESTS, seed)
+            recorded_of_all = None if n_requests else merged([of.recorded for of in classes.values()])
+            processes = {name: of.process for name, of in classes.items()}
+            workload = Workload.of_classes(processes, recorded_of_all or n_requests or N_REQUESTS, seed)
         elif arrivals is not None:
             if whole is None and n_requests is None:
                 whole = _fitted_to(arrivals)

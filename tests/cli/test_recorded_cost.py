@@ -163,3 +163,23 @@ def test_a_trace_that_is_not_there_is_refused_by_predict(fitted: str, profile: s
         *("predict", "--arrivals", fitted, "--profile", profile, "--memory", "1769", "-b", "8", "-t", "0.1", "--trace", "none.csv"),
     )
     assert (code, out) == (2, "") and "trace: 'none.csv' is not allowed; allowed: a file that exists" in err
+
+
+def test_of_several_applications_recommend_and_simulate_say_one_cost_of_their_traces_or_documents(
+    shown_by: Shown, document_of: Document, profile: str, bursty: Path, fitted: str, slow: str, tmp_path: Path
+) -> None:
+    plan = str(tmp_path / "plan.json")
+    for first, last in ((str(bursty), slow), (fitted, slow)):
+        told = ("--class", f"web:{first}:p95=150ms", "--class", f"report:{last}:p95=1s")
+        answer = document_of("recommend", "--profile", profile, *told, "--out", plan)
+        arrivals = ("--class", f"web:{first}", "--class", f"report:{last}")
+        ran = document_of("simulate", "--profile", profile, "--policy", plan, *arrivals)["policies"][plan]
+        assert answer["cost"]["recommended"]["per_request"] == pytest.approx(ran["cost"]["per_request"], rel=1e-12)
+        assert answer["plan"]["predicted"]["cost_per_request"] == answer["cost"]["recommended"]["per_request"]
+        assert answer["fitted_cost"]["per_request"] != answer["cost"]["recommended"]["per_request"]
+    text = " ".join(shown_by("recommend", "--profile", profile, *told).split())
+    assert "Costs are those of a run over the " in text
+    drawn = document_of("simulate", "--profile", profile, "--policy", plan, *arrivals, "--requests", "3000")
+    assert drawn["n_requests"] == 3000
+    by_rate = document_of("recommend", "--profile", profile, *told[:2], "--class", "report:0.5:p95=1s")
+    assert "fitted_cost" not in by_rate and by_rate["break_even_arrival_rate"] > 0

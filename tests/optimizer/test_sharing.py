@@ -13,12 +13,17 @@ from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.buffer_service.plans import check_waits
 from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.baselines import Situation, Workload, written
 from sluice.optimizer.billing.cost import Billing, invocation_costs
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import Application, Goal, Question, ServedQueue, recommend_sharing
 from sluice.optimizer.recommend.last_moment import seconds_left
+from sluice.optimizer.recommend.queues_on_record import billed, merged
+from sluice.optimizer.recommend.served_queue import cost_of_queues
 from sluice.optimizer.recommend.shared_queues import SharedQueues, _Floor
 from sluice.optimizer.report import sharing as told
-from sluice.optimizer.simulation.chunks import MergedArrivals
+from sluice.optimizer.simulation import simulate_deployments
+from sluice.optimizer.simulation.chunks import MergedArrivals, TraceArrivals
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.function import Function
@@ -152,6 +157,80 @@ def test_who_is_told_what_a_queue_for_each_and_one_for_all_cost() -> None:
     assert "11.9 % less than a queue for each" in told.headline(answer)
     for law, of in zip(queue.latencies, queue.applications, strict=True):
         assert law.confidence is None and law.percentile(95) <= of.slo.latency
+
+
+@pytest.mark.parametrize(("web", "report", "n_queues"), [((3.0, 0.1), (2.0, 0.5), 1), ((300.0, 0.012), (200.0, 2.0), 2)])
+def test_at_the_break_even_rate_a_month_of_queues_costs_what_no_batching_does_in_a_run_too(
+    web: tuple[float, float], report: tuple[float, float], n_queues: int
+) -> None:
+    both = [application("web", *web), application("report", *report)]
+    answer = recommend_sharing(asked(), both)
+    rate = answer.break_even_arrival_rate
+    assert rate is not None and len(answer.queues) == n_queues
+    times, classes = zip(
+        *MergedArrivals([of.arrivals.sped_up(rate / answer.arrival_rate) for of in both], 100_000, 1).merged(), strict=True
+    )
+    each = billed(answer.question, TraceArrivals(np.concatenate(times), None, np.concatenate(classes)), both, answer.queues)
+    month = SECONDS_PER_MONTH * rate * (cost_of_queues(each).by_request - answer.compared["no batching"].by_request)
+    assert month + answer.cost.fixed_per_month == pytest.approx(0.0, abs=0.02 * answer.cost.fixed_per_month)
+
+
+def recorded(rate: float, seconds: float, seed: int) -> np.ndarray:
+    return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, int(rate * seconds)))
+
+
+def test_records_are_laid_so_that_they_end_together_and_run_for_as_long_as_the_shortest() -> None:
+    run = merged([np.array([0.0, 100.0, *np.arange(200.0, 301.0)]), np.arange(50.0, 111.0, 0.5)])
+    assert run is not None and run.classes is not None and run.span == 60.5 and run.times[0] == 0.0
+    assert run.times[run.classes == 0].tolist() == np.arange(0.5, 61.0).tolist()
+    assert run.times[run.classes == 1].tolist() == np.arange(0.0, 61.0, 0.5).tolist()
+
+
+@pytest.mark.parametrize(
+    "records", [[], [np.arange(900.0), None], [np.arange(900.0), np.empty(0)], [np.arange(10.0), np.arange(10.0)]]
+)
+def test_where_a_class_has_no_record_or_all_are_too_few_nothing_is_run(records: list[np.ndarray | None]) -> None:
+    assert merged(records) is None
+
+
+@pytest.mark.parametrize(("rates", "strict", "n_queues"), [((60.0, 40.0), 0.1, 1), ((300.0, 200.0), 0.012, 2)])
+def test_what_is_said_to_cost_is_what_the_plan_is_billed_on_the_arrivals_recorded(
+    rates: tuple[float, float], strict: float, n_queues: int
+) -> None:
+    """One queue and one for each; a trace that ends with what was recorded, as long as the shorter of the records."""
+    records = recorded(rates[0], 300.0, 1), recorded(rates[1], 200.0, 2)
+    both = [
+        replace(application("a", rates[0], strict), recorded=records[0]),
+        replace(application("b", rates[1], 2.0), recorded=records[1]),
+    ]
+    answer, predicted = (
+        recommend_sharing(asked(profile(init=0.4)), of) for of in (both, [replace(of, recorded=None) for of in both])
+    )
+    run = merged(records)
+    assert run is not None and len(answer.queues) == n_queues
+    workload = Workload(poisson(100.0), run.times, run, ("a", "b"))
+    situation = Situation(workload, Function(answer.question.profile, CORE, answer.question.billing, answer.question.environments))
+    seen = simulate_deployments({"": written(answer.plan("m"), situation)}, run)[""]
+    assert answer.cost.per_request == pytest.approx(seen.cost.per_request, rel=1e-12)
+    assert answer.fitted == predicted.cost and predicted.fitted is None
+    assert answer.arrival_rate == pytest.approx(run.arrival_rate) and answer.cost.init > 0
+    assert [of.policy for of in answer.queues] == [of.policy for of in predicted.queues]
+    for name, cost in answer.compared.items():
+        assert cost.per_request == pytest.approx(predicted.compared[name].per_request, rel=0.1), name
+    (sentence,) = (of for of in told.sentences(answer) if of.startswith("Costs are"))
+    assert (
+        f"a run over the {run.n_requests} arrivals recorded" in sentence
+        and f"of the latest {run.span:.4g} s of each class" in sentence
+    )
+    assert "Costs are predicted from the arrival processes alone: not every class has" in " ".join(told.sentences(predicted))
+
+
+def test_queues_that_share_what_is_kept_warm_are_not_run_as_each_would_have_its_own() -> None:
+    answer = recommend_sharing(asked(profile(init=0.4)), SELDOM)
+    record = np.arange(0.0, 3e5, 300.0)
+    again = recommend_sharing(asked(profile(init=0.4)), [replace(of, recorded=record) for of in SELDOM])
+    assert any(isinstance(of, ServedQueue) and of.warm_queues > 1 for of in (*answer.queues, *answer.separate))
+    assert again.fitted is None and again.cost == answer.cost
 
 
 def test_a_network_whose_time_goes_with_its_batch_gains_nothing_and_says_so() -> None:
