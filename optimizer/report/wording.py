@@ -115,7 +115,10 @@ def kept_warm(answer: Answer) -> list[str]:
     kept = f"with {parameter(warm.warm)} the function"
     if not answer.feasible:
         return [f"Kept warm, {kept} would do it for {per_million(warm.cost.by_request)} USD per million requests."]
-    return [f"Nothing need be kept warm: {kept} would cost {abs(more):.2f} USD per month {'more' if more >= 0 else 'less'}."]
+    if more < 0:  # seconds of provisioned environments cost less than others, which pays where they are always at work
+        less = f"{kept} would cost {-more:.2f} USD per month less all the same"
+        return [f"No promise asks for environments that are kept warm; {less}."]
+    return [f"Nothing need be kept warm: {kept} would cost {more:.2f} USD per month more."]
 
 
 def _surely(answer: Answer) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -302,7 +303,14 @@ def test_where_cold_starts_do_no_harm_nothing_is_kept_warm_and_its_price_is_told
     assert not answer.cold_starts_harm and answer.winner is answer.best and answer.kept_warm is not None
     assert list(answer.kinds) == ["the function alone"]
     (told,) = wording.kept_warm(answer)
-    assert told.startswith("Nothing need be kept warm: with PingMinutes=4 the function would cost ")
+    assert re.fullmatch(
+        r"Nothing need be kept warm: with PingMinutes=4 the function would cost \d\.\d\d USD per month more\.", told
+    )
+    assert answer.kept_warm.cost.per_request > 0
+    cheaper = replace(answer, kept_warm=replace(answer.kept_warm, cost=replace(answer.kept_warm.cost, compute=0.0, pings=0.0)))
+    (told,) = wording.kept_warm(cheaper)
+    assert told.startswith("No promise asks for environments that are kept warm; with PingMinutes=4 the function would cost ")
+    assert told.endswith(" USD per month less all the same.")
     unknown = recommend(question(3.0, 0.2, init=0.0))
     assert unknown.kept_warm is None and wording.kept_warm(unknown) == []
 
