@@ -137,11 +137,6 @@ class RouteBatches:
         self.under_way[batch_id] = state
         self._go_on(now, batch_id, state)
 
-    @property
-    def leased(self) -> list[str]:
-        """The batches under way that a queue holds for this process."""
-        return sorted(batch_id for batch_id, batch in self.under_way.items() if not batch.direct)
-
     def _to_fetch(self, batch: Released) -> Fetch:
         """What other processes must be asked for."""
         fetch = Fetch(batch.batch_id, {}, 0)

@@ -548,7 +548,7 @@ class RouteState:
         return [(caller.came, self._encoded(caller)) for caller in callers], patient
 
     def _events(self, now: float, asked: _Asked) -> Events:
-        serving = self._batches.leased if asked.swept is not None else None
+        serving = sorted(self._batches.under_way) if asked.swept is not None else None
         clearing = self._facts.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install or asked.swept)
         leaving = self._facts.ending and not clearing and not self._callers_here()
         at_most = self._batches.at_most(now)

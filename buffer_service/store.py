@@ -67,7 +67,8 @@ class Events:
     """Everything that happened on this process since its last call.
 
     ``serving``, when not ``None``, renews the leases of these batches and takes back what others lost: batches whose process has
-    not been heard of within the lease, and batches of this process that it does not know of (an answer that got lost).
+    not been heard of within the lease, and batches of this process that it does not know of (an answer that got lost). Those
+    that left past the queue are named too, so that nobody is forgotten who serves one.
     ``leaving`` takes the events but releases nothing, and forgets this process once it serves nothing.
     ``ages`` says how many seconds before this call each of the arrivals came, as a single-precision float keeps it; without it,
     all came now. Their holds run from then, and so does the record of arrivals (``arrival_stream.py``), from which the traffic is

@@ -27,8 +27,8 @@ from sluice.buffer_service.route_batches import RETRY, SENDINGS
 from sluice.buffer_service.route_facts import TOLD, Caller
 from sluice.buffer_service.route_instructions import NEVER
 from sluice.buffer_service.route_life import LIVES, Fact, Life
-from sluice.buffer_service.route_state import GATHERED, LARGEST_CALL, RouteState
-from sluice.buffer_service.store import Limits, Outcome, QueueLost, Released
+from sluice.buffer_service.route_state import GATHERED, LARGEST_CALL, SWEEPS, RouteState
+from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, Released
 from sluice.buffer_service.told import Told
 from sluice.lambda_fn.contract import Answer, Item
 
@@ -327,6 +327,29 @@ def test_who_left_past_the_queue_of_a_route_that_is_retired_moves_on_as_others_d
     assert [decode_member(member).id for member in move.members] == ids  # whole requests, which the other queue keeps
     bench.state.moved(0.4, move, StoreUnavailable("away"))
     assert [member_id(member) for member in bench.call(0.4).events.arrivals] == ids  # nobody else has them
+
+
+def test_who_leaves_has_his_lease_as_long_as_a_batch_that_left_past_the_queue_is_under_way():
+    bench, queue = Bench(constructors.no_batching()), QueueState(ArrivalRecord(), BatchRecord())
+    queue.install(constructors.no_batching(), "1")
+
+    def call(now):
+        outcome = queue.advance(HERE, int(1000 * now), bench.call(now).events, LIMITS, now)
+        bench.state.called(now, outcome)
+        return bench.state.turn(now)
+
+    call(0.0)
+    queue.advance(THERE, 0, Events(serving=[]), LIMITS, 0.0)
+    bench.come(0.1)
+    assert len(bench.state.turn(0.1).invoke) == 1
+    bench.state.leave(0.2)
+    for sweep in range(1, 4):
+        call(sweep * LIMITS.lease / SWEEPS)
+        queue.advance(THERE, sweep, Events(serving=[]), LIMITS, sweep * LIMITS.lease / SWEEPS)
+    bench.come(6.1)  # which he takes while he ends, and through the queue
+    [invocation] = call(6.1).invoke
+    queue.advance(THERE, 9, Events(serving=[]), LIMITS, 6.2)
+    assert list(queue.in_flight) == [invocation.batch_id]  # nobody took it back
 
 
 def test_what_a_process_does_not_tell_the_queue_of_at_once_it_tells_before_it_ends():
