@@ -483,11 +483,11 @@ class RouteState:
         table = self._alone
         if table is None or table.servers is not None or self._waited or self._adoptions or not self._may_leave_directly():
             return
-        came, left = self._arrivals, 0
+        came, left, longest = self._arrivals, 0, self._facts.longest_wait()
         while left < len(came):
-            row = min(len(came) - left, len(table.hold) - 1)
-            if now < came[left].came + table.hold[row]:
-                break
+            row, first_came = min(len(came) - left, len(table.hold) - 1), came[left].came
+            if not first_came + table.hold[row] <= now <= first_came + longest:
+                break  # before his hold ends, or as the queue drops him
             self._batches.take_directly(now, came[left : left + table.take[row]])
             left += table.take[row]
         if left:

@@ -302,6 +302,16 @@ def test_nobody_leaves_past_one_who_waits_at_the_queue_nor_while_it_is_asked_or_
     assert [len(each.items) for each in bench.state.turn(1.003).invoke] == [2]
 
 
+def test_nobody_leaves_past_the_queue_that_drops_who_came_as_long_ago():
+    bench = Bench(replace(constructors.size_or_timeout(2, 0.1), drop_after=0.5)).begun()
+    bench.come(1.0)
+    bench.call(1.0)
+    bench.come(1.01, 2)
+    bench.state.called(1.02 + 0.5, Outcome(1, queue_length=0, epoch="1"))  # which took its time
+    begun = bench.state.turn(1.02 + 0.5)
+    assert begun.invoke == [] and begun.call is not None and begun.call.events.ages == pytest.approx([0.51, 0.51])
+
+
 def test_nobody_leaves_past_a_queue_that_was_not_heard_of_yet():
     bench = Bench(constructors.no_batching())
     bench.come(0.0)
