@@ -15,9 +15,10 @@ for Poisson arrivals, whose cost is known a hundred times as quickly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,6 +42,7 @@ _STEP = 1e-6  # s that holds are a multiple of, the next smaller: a parameter of
 _NEVER = 1e-12  # of the batches: a function that gets no more is not asked for
 _MUCH = 100.0  # what is lost beyond ``HERE`` counts as so many times as much
 
+T = TypeVar("T")
 Assignment = tuple[int, ...]
 """The place of the function of a batch of 1, 2, ... among the question's memory sizes."""
 
@@ -86,14 +88,18 @@ class FunctionsBySize:
         names = {self.question.function_at(service.memory_mb) for service in self.question.services}
         if len(found) > 1 and len(names) == len(self.cost):
             found.append(self._searched())
-        return min(found, key=self.objective)
+        return self._best_of(found)
 
     def _searched(self) -> Assignment:
         """The end of the search, for arrivals with phases from the best for Poisson arrivals on, whose cost is quickly known."""
         if self.arrivals.n_phases == 1:
-            return self._improved(min(map(self._filled, self._in_time), key=self.objective), _stretches)
+            return self._improved(self._best_of(map(self._filled, self._in_time)), _stretches)
         quickly = FunctionsBySize(self.settings, self.loads, poisson(self.arrivals.arrival_rate))
-        return self._improved(min([quickly.best(), *map(self._filled, self._in_time)], key=self.objective))
+        return self._improved(self._best_of([quickly.best(), *map(self._filled, self._in_time)]))
+
+    def _best_of(self, assignments: Iterable[Assignment]) -> Assignment:
+        """That of the least objective."""
+        return _least(assignments, self._at_least, self.objective)[0]
 
     def relative(self, assignment: Assignment) -> Array:
         """Cost at each load over the least there, (n_factors,)."""
@@ -112,12 +118,8 @@ class FunctionsBySize:
             usd = by_largest @ self.cost[j, : len(alone)] / (by_largest @ np.arange(1, len(alone) + 1))
             b = int(np.argmax(usd <= usd.min() * (1 + _SAME))) + 1
             found.append((alone[:b], by_largest[b - 1, :b]))
-        cheapest: Assignment = ()
-        least = np.inf
-        for table, pmf in sorted(found, key=lambda table: self._usd_warm(table[1], table[0])):
-            if self._usd_warm(pmf, table) < least and (usd := self._usd(pmf, table, factor)) < least:
-                cheapest, least = table, usd
-        return cheapest, least
+        (table, _), usd = _least(found, lambda of: self._usd_warm(of[1], of[0]), lambda of: self._usd(of[1], of[0], factor))
+        return table, usd
 
     def batch_size_pmf(self, assignment: Assignment, factor: float) -> Array:
         """Batch sizes at this multiple of the arrival rate, (max_batch_size,)."""
@@ -246,6 +248,16 @@ class FunctionsBySize:
 
     def _allowed(self, assignment: Assignment) -> bool:
         return len(set(assignment)) <= MAX_BESIDE + 1
+
+
+def _least(found: Iterable[T], at_least: Callable[[T], float], value: Callable[[T], float]) -> tuple[T, float]:
+    """That of the least value, and this: where it cannot be lower it is not worked out."""
+    best, *others = sorted(found, key=at_least)
+    least = value(best)
+    for other in others:
+        if at_least(other) < least and (of_other := value(other)) < least:
+            best, least = other, of_other
+    return best, least
 
 
 def _factors(low: float, high: float) -> Array:
