@@ -95,7 +95,7 @@ class Confidence:
         if len(question.without) == 0 or question.goal.objective == "latency":
             return np.zeros(len(self.slos))
         try:
-            others = [self.settings.under(setting, arrivals).latency for arrivals in question.without]
+            others = self.settings.without_each_block(setting)
         except InvalidInput:  # without a block the arrivals are beyond prediction
             return np.ones(len(self.slos))
         shares = np.array([[law.probability_within(slo.latency) for slo in self.slos] for law in others])

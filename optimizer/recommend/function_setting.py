@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Self
 
 import numpy as np
@@ -26,6 +26,8 @@ from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
+
+N_KEPT = 16  # settings whose laws without each block are kept: the best is asked for its own more than once
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +154,7 @@ class FunctionSettings:
         self.starts = FunctionStarts(question)
         longest = question.longest_timeout
         self.search = Search(question.arrivals, self.services, compute, per_invocation, longest, self.starts)
+        self._without = lru_cache(maxsize=N_KEPT)(self._laws_without)
 
     def bill(self, batch_size_pmf: Array, service: ServiceTimes, cold_starts: float) -> BatchCost:
         """Of a request whose batch has the sizes of ``batch_size_pmf``, where so large a share of the batches starts cold."""
@@ -187,6 +190,13 @@ class FunctionSettings:
         if setting.table is not None:
             return self.held(j, setting.table, arrivals)
         return self.size_or_timeout(j, setting.batch_size, setting.timeout, arrivals)
+
+    def without_each_block(self, setting: FunctionSetting) -> tuple[LatencyPrediction, ...]:
+        """The latency of a size-or-timeout under the fit without each block of the trace."""
+        return self._without(self.index(setting), setting.batch_size, setting.timeout)
+
+    def _laws_without(self, j: int, batch_size: int, timeout: float) -> tuple[LatencyPrediction, ...]:
+        return tuple(self.size_or_timeout(j, batch_size, timeout, arrivals).latency for arrivals in self.question.without)
 
     def _setting(
         self,

@@ -70,6 +70,16 @@ def test_a_timeout_keeps_free_what_the_fit_may_be_wrong_by_and_costs_little_more
     assert plain.best.cost.per_request < sure.best.cost.per_request < 1.03 * plain.best.cost.per_request
 
 
+def test_the_fits_without_each_block_are_asked_once_for_a_setting(sure: Answer) -> None:
+    settings = FunctionSettings(asked())
+    one, other = (
+        settings.size_or_timeout(0, sure.best.batch_size, timeout) for timeout in (sure.best.timeout, sure.best.timeout / 2)
+    )
+    laws = settings.without_each_block(one)
+    assert settings.without_each_block(replace(one)) is laws and len(laws) == len(WITHOUT)
+    assert settings.without_each_block(other) is not laws
+
+
 def test_at_even_odds_nothing_is_kept_free(plain: Answer) -> None:
     even = recommend(asked(confidence=0.5))
     assert (even.best.batch_size, even.best.timeout) == (plain.best.batch_size, pytest.approx(plain.best.timeout, rel=1e-9))
