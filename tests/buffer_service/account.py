@@ -232,8 +232,8 @@ class Account:
         else:
             self.in_words[name] = QueueInWords(policy)
 
-    def advanced(self, by: int, route: str, process: Process, events: Events, outcome: Outcome) -> None:
-        """The store has taken a call, and answers so."""
+    def advanced(self, by: int, route: str, process: Process, events: Events, outcome: Outcome, asked_at: float) -> None:
+        """The store has taken a call that was made at ``asked_at``, and answers so."""
         now = self.loop.time()
         name = queue_name(MODEL, route)
         words = self.in_words[name]
@@ -258,7 +258,7 @@ class Account:
                 self.batch_of.pop(request, None)
         else:
             self._check_ages(name, process, events, outcome, now)
-        self._check_past(name, process, events.direct, now)
+        self._check_past(name, process, [asked_at - age for age in events.direct], now)
         for batch in outcome.batches:
             self._check_nobody_has_gone(name, batch.members, now)
             self.released_at[name, batch.batch_id] = now
@@ -283,17 +283,16 @@ class Account:
         for batch in outcome.batches:
             self.announced.add((name, batch.batch_id))
 
-    def _check_past(self, name: str, process: Process, ages: Sequence[float], now: float) -> None:
+    def _check_past(self, name: str, process: Process, came: Sequence[float], now: float) -> None:
         """Whether a queue hears once, and soon, of everybody who left past it, and when he came."""
         past = self.past[process.name, name]
-        for age in ages:
-            came_at = now - age
+        for came_at in came:
             if known := min(past, key=lambda request: abs(past[request].came - came_at), default=""):
                 request = past.pop(known)
             else:  # his function was not asked, as it had done nothing but fail
                 refused = [each for each in self.by_id.values() if each.process == process.name and each.status == 503]
                 request = min(refused, key=lambda each: abs(each.came - came_at), default=None)
-            if request is None or (abs(request.came - came_at) > 0.01 and not process.hits):
+            if request is None or abs(request.came - came_at) > 1e-9:
                 self.blame(f"{name}: {process.name} tells of one who came at {came_at:.4f} and left past it")
         for request in past.values():
             if now > request.came + PROMPT and self._well(process, request.came - SLOW * self.limits.lease):
@@ -491,6 +490,8 @@ class Account:
             first = [item.id for item in items if item.id not in self.left_past]
             self.left_past.update(first)
             self.past[process.name, part_of[0]].update({request: self.by_id[request] for request in first})
+            batch = self._dispatcher(process, part_of[0])._state._batches.under_way[part_of[1]]
+            self.members_of[part_of] = list(map(member_id, batch.members))
         self._check_whose(process, function, items, part_of)
         most = 2 if self._elastic(process, part_of[0]) else 1
         if self.parts[(*part_of, function)] >= most:
@@ -502,7 +503,7 @@ class Account:
         self.note(f"{process.name}: asks {function} for {[item.id[-3:] for item in items]}")
 
     def _check_whose(self, process: Process, function: str, items: list[Item], part_of: tuple[str, str]) -> None:
-        dispatcher = process.model._dispatchers.get(part_of[0].removeprefix(MODEL).removeprefix(":"))
+        dispatcher = self._dispatcher(process, part_of[0])
         if self.plans_change or dispatcher is None:
             return
         route, place = dispatcher._state.route, table_of(part_of[1])
@@ -519,8 +520,13 @@ class Account:
         """Whether the table by which a process serves a queue, or moves who is in it, bounds no servers."""
         if process.followed_at == self.loop.time():
             return True  # it was told to ask before another table came, in the same moment
-        dispatcher = process.model._dispatchers.get(queue.removeprefix(MODEL).removeprefix(":"))
+        dispatcher = self._dispatcher(process, queue)
         return dispatcher is None or dispatcher._state.route.rule().elastic
+
+    @staticmethod
+    def _dispatcher(process: Process, queue: str) -> Any:
+        """Of the route that a process serves by a queue, while it has it."""
+        return process.model._dispatchers.get(queue.removeprefix(MODEL).removeprefix(":"))
 
     def _at_his_deadline(self, process: Process, request: Request) -> bool:
         """Whether his time was over then; looks come ten times a second, where the process is not stopped."""

@@ -622,7 +622,7 @@ class World(Account):
         taken = {member[:16] for member in members[: outcome.accepted]}
         self.named += [request.decode() for request in named if request in taken]
         self.opened += 1
-        self.advanced(self.opened, route, self.stranger, events, outcome)
+        self.advanced(self.opened, route, self.stranger, events, outcome, self.loop.time())
         for process in self.processes.values():
             self.mail[process.name] += [b"\x03later", b"\xff", b""]
             self._rings(process.name)
@@ -753,17 +753,21 @@ class SimulatedQueue:
         self._world, self._process, self._route, self._queue = world, process, route, queue
         world.opened += 1
         self._number = world.opened
-        self._installed = False  # a table, so that the call that follows was made up some time ago
+        self._installed: float | None = None  # when it was asked to take a table, and the call that follows was made up
 
     async def install(self, policy: Policy) -> None:
+        asked_at = self._world.loop.time()
+
         def work() -> None:
             _at_once(self._queue.install(policy))
             self._world.installed(self._number, self._route, self._process, policy)
 
         await self._world.to_store(self._process, "installs", work, moves=True)
-        self._installed = True
+        self._installed = asked_at
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
+        asked_at = self._world.loop.time() if self._installed is None else self._installed
+
         def work() -> Outcome:
             now = self._world.store_time()
             try:
@@ -771,12 +775,12 @@ class SimulatedQueue:
             except QueueLost:
                 self._world.calls.append(CallMade(self._number, self._route, self._process.name, now, None, events))
                 raise
-            self._world.advanced(self._number, self._route, self._process, events, outcome)
+            self._world.advanced(self._number, self._route, self._process, events, outcome, asked_at)
             return outcome
 
-        if not self._installed:
+        if self._installed is None:
             self._world.check_takes_no_more(self._process, self._route, events)
-        self._installed = False
+        self._installed = None
         answer: Outcome = await self._world.to_store(self._process, "calls", work, moves=events.recorded)
         self._world.learned(self._process, queue_name(MODEL, self._route), answer)
         return answer
