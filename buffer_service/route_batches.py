@@ -33,7 +33,7 @@ from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import Unreadable, decode_member, has_id, is_ticket, member_id, ticket_length
 from sluice.buffer_service.route_admission import RouteAdmission
-from sluice.buffer_service.route_facts import TOLD, Caller, RouteFacts, member_of
+from sluice.buffer_service.route_facts import TOLD, Caller, RouteFacts
 from sluice.buffer_service.route_functions import RouteFunctions, Suspension
 from sluice.buffer_service.route_instructions import AT_ONCE, NEVER, Fetch, Invocation, Message, Move, ToDo
 from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Released
@@ -365,7 +365,7 @@ class RouteBatches:
         """Other routes get the items of a part."""
         wanted = [item.id for item in part.items if self._facts.wanted(item.id)]
         if batch.direct:  # whose callers are here
-            batch.moving += [member_of(self._facts.waiting[request_id]) for request_id in wanted]
+            batch.moving += [self._facts.encoded(self._facts.waiting[request_id]) for request_id in wanted]
             return
         members = {member_id(member): member for member in batch.members}  # with what was told
         batch.moving += [members[request_id] for request_id in wanted]

@@ -58,6 +58,8 @@ class RouteFacts:
         self._enter(Life.SERVING)
         self.epoch: str | None = None
         """The life of the queue, where it was heard of."""
+        self.all_lend = False
+        """Whether every process that was heard of lately reads tickets; a ticket is written where it does."""
         self.follow(route, digest)
 
     def follow(self, route: Route, digest: str) -> None:
@@ -81,6 +83,11 @@ class RouteFacts:
     def asked_for(self) -> str:
         """The model as the function knows it."""
         return self.route.variant or self.model
+
+    def encoded(self, caller: Caller) -> bytes:
+        """The member that a request comes as: a large body stays here, where all can ask for it."""
+        caller.has_ticket = self.all_lend and len(caller.item.body) > self.limits.carried
+        return member_of(caller)
 
     def longest_wait(self) -> float:
         """Seconds after which nobody is served any more, by the route's table or for the patience of callers."""

@@ -159,7 +159,6 @@ class RouteState:
         self._arrivals: list[Caller] = []  # who are to be brought
         self._direct: list[float] = []  # when those came who left past the queue, which has not heard of it
         self._came_at = -math.inf  # when the last did
-        self._all_lend = False  # every process that was heard of lately reads tickets; a ticket is written where it does
         self._patient = 0  # of these, those with a slack above 0
         self._sizes_told = self._slacks_told = False  # whether one ever told its size, or had a slack
         self._slack_line = SlackLine(limits.max_queue_length)
@@ -243,11 +242,6 @@ class RouteState:
         latest = first_came + GATHERED
         began = min(self._hold_began, first_came) if self._waited else first_came  # who waits may have a slack
         return latest if hold == math.inf else min(latest, began + hold)
-
-    def _encoded(self, caller: Caller) -> bytes:
-        """The member that a request comes as: a large body stays here, where all can ask for it."""
-        caller.has_ticket = self._all_lend and len(caller.item.body) > self._limits.carried
-        return member_of(caller)
 
     def takes_share(self, now: float) -> bool:
         """Whether a request that is dealt to the route goes there: a function is asked, or this is the trial of one that is not."""
@@ -545,7 +539,7 @@ class RouteState:
         callers, self._arrivals = self._arrivals[:LARGEST_CALL], self._arrivals[LARGEST_CALL:]
         patient = _patient(callers) if self._patient else 0
         self._patient -= patient
-        return [(caller.came, self._encoded(caller)) for caller in callers], patient
+        return [(caller.came, self._facts.encoded(caller)) for caller in callers], patient
 
     def _events(self, now: float, asked: _Asked) -> Events:
         serving = sorted(self._batches.under_way) if asked.swept is not None else None
@@ -570,7 +564,7 @@ class RouteState:
         self._queue_length = self._waited = outcome.queue_length
         self._behind = outcome.behind
         if outcome.all_lend is not None:
-            self._all_lend = outcome.all_lend
+            self._facts.all_lend = outcome.all_lend
         if self._facts.epoch not in (None, outcome.epoch):
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet

@@ -202,7 +202,7 @@ async def test_two_processes_lend_each_other_bodies_and_redis_keeps_tickets(redi
     ):
         async with asyncio.timeout(20):
             for buffer in (first, second):  # what each hears with its sweeps
-                while not all(route._state._all_lend for route in buffer.service._models[model]._dispatchers.values()):
+                while not all(route._state._facts.all_lend for route in buffer.service._models[model]._dispatchers.values()):
                     await asyncio.sleep(0.005)
             waiting = [asyncio.create_task(buffer.post(f"/models/{model}", LARGE)) for buffer in (first, second, first)]
             while await client.llen(key := f"sluice:{{{model}}}:members") < 3:

@@ -19,7 +19,7 @@ from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.arrival_record import ArrivalRecord
 from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.batch_state import Cause, Failure
-from sluice.buffer_service.members import decode_member, encode_member, member_id
+from sluice.buffer_service.members import decode_member, encode_member, is_ticket, member_id, ticket_length
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_servers import Away
 from sluice.buffer_service.results import ADDRESS
@@ -337,6 +337,21 @@ def test_who_left_past_the_queue_of_a_route_that_is_retired_moves_on_as_others_d
     assert [decode_member(member).id for member in move.members] == ids  # whole requests, which the other queue keeps
     bench.state.moved(0.4, move, StoreUnavailable("away"))
     assert [member_id(member) for member in bench.call(0.4).events.arrivals] == ids  # nobody else has them
+
+
+def test_a_large_body_that_left_past_the_queue_of_a_route_that_is_retired_moves_on_as_a_ticket():
+    bench = Bench(constructors.no_batching(), route="a")
+    bench.call(0.0)
+    bench.state.called(0.0, Outcome(epoch="1", all_lend=True))
+    bench.state.turn(0.0)
+    item = Item(f"{HERE}{0:08x}", "application/json", b"1" * (LIMITS.carried + 1))
+    caller = bench.waiting[item.id] = Caller(bench.state.name, item, 0.1)
+    bench.state.came(0.1, caller)
+    [invocation] = bench.state.turn(0.1).invoke
+    bench.state.retire(0.2)
+    bench.state.served(0.3, invocation.batch_id, Failure(Cause.UNAVAILABLE, "gone"))
+    [move] = bench.state.turn(0.3).move
+    assert [is_ticket(member) for member in move.members] == [True] and ticket_length(move.members[0]) == len(item.body)
 
 
 def test_who_leaves_has_his_lease_as_long_as_a_batch_that_left_past_the_queue_is_under_way():
