@@ -43,7 +43,7 @@ class Waiting(Caller):
 
     def __init__(self, queue: str, item: Item, came: float, told: Told, then: list[AtEnd]) -> None:
         self.queue, self.item, self.came, self.told = queue, item, came, told  # what Caller's own does, in a call less a request
-        self.taken, self.batch_size, self.has_ticket = math.inf, 0, False
+        self.taken, self.batch_size, self.brought, self.has_ticket = math.inf, 0, False, False
         self.answer: Answer | None = None
         self.error: Exception | None = None
         self.over = False

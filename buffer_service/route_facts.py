@@ -26,7 +26,7 @@ class Caller:
     """Who waits at this process for an answer to ``item``, of which he ``told`` this; ``queue`` is where, ``came`` is when (s).
 
     ``taken`` (s) is when his request left the queue last in a batch of this process, or ``inf``; ``batch_size`` is that of it.
-    ``has_ticket``: the queue has a ticket in the place of his request.
+    ``brought``: his request was brought to a queue, of which ``has_ticket`` says that it has a ticket in its place.
     """
 
     queue: str
@@ -35,6 +35,7 @@ class Caller:
     told: Told = NOTHING_TOLD
     taken: float = math.inf
     batch_size: int = 0
+    brought: bool = False
     has_ticket: bool = False
 
 
@@ -86,6 +87,7 @@ class RouteFacts:
 
     def encoded(self, caller: Caller) -> bytes:
         """The member that a request comes as: a large body stays here, where all can ask for it."""
+        caller.brought = True
         caller.has_ticket = self.all_lend and len(caller.item.body) > self.limits.carried
         return member_of(caller)
 

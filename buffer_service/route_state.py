@@ -294,6 +294,8 @@ class RouteState:
             self._arrivals = arrivals
             self._patient -= caller.told.slack > 0
             return False
+        if not caller.brought:
+            return False  # he left past it
         self._leave_the_queue([member_of(caller)])
         self._ask_at = AT_ONCE
         return True

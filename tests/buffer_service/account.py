@@ -490,8 +490,10 @@ class Account:
             first = [item.id for item in items if item.id not in self.left_past]
             self.left_past.update(first)
             self.past[process.name, part_of[0]].update({request: self.by_id[request] for request in first})
-            batch = self._dispatcher(process, part_of[0])._state._batches.under_way[part_of[1]]
-            self.members_of[part_of] = list(map(member_id, batch.members))
+            state = self._dispatcher(process, part_of[0])._state
+            self.members_of[part_of] = list(map(member_id, state._batches.under_way[part_of[1]].members))
+            if any(self.loop.time() > self.by_id[request].came + state._facts.longest_wait() for request in first):
+                self.blame(f"{process.name}: {part_of[1]} leaves past a queue that drops who came as long ago")
         self._check_whose(process, function, items, part_of)
         most = 2 if self._elastic(process, part_of[0]) else 1
         if self.parts[(*part_of, function)] >= most:

@@ -339,6 +339,15 @@ def test_who_left_past_the_queue_of_a_route_that_is_retired_moves_on_as_others_d
     assert [member_id(member) for member in bench.call(0.4).events.arrivals] == ids  # nobody else has them
 
 
+def test_who_left_past_the_queue_and_waits_no_more_is_not_looked_for_there():
+    bench = Bench(constructors.no_batching()).begun()
+    [request_id], _ = bench.batch(0.1, 1)
+    bench.call(0.1 + FRESH)
+    bench.state.called(0.1 + FRESH, Outcome(epoch="1"))
+    assert not bench.state.gone(0.2, bench.waiting.pop(request_id))
+    assert bench.state.turn(0.2).call is None and not bench.state._gone
+
+
 def test_a_large_body_that_left_past_the_queue_of_a_route_that_is_retired_moves_on_as_a_ticket():
     bench = Bench(constructors.no_batching(), route="a")
     bench.call(0.0)
