@@ -14,16 +14,19 @@ from sluice.batching.errors import Infeasible
 from sluice.buffer_service.plans import check_waits
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import mmpp2
+from sluice.optimizer.baselines import Situation, Workload, written
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Application, Goal, Question, SharingAnswer, WorkerOffer, machine_offer, recommend_sharing
 from sluice.optimizer.recommend import shared_workers as searched
 from sluice.optimizer.recommend.application import by_promise
 from sluice.optimizer.recommend.demand import SharedDemand
 from sluice.optimizer.recommend.horizon import Horizon
+from sluice.optimizer.recommend.queues_on_record import merged
 from sluice.optimizer.recommend.shared_queues import SharedQueues
 from sluice.optimizer.recommend.shared_workers import Group, SharedWorkers
 from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.report import sharing as told
+from sluice.optimizer.simulation import simulate_deployments
 from sluice.optimizer.simulation.chunks import MergedArrivals
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.function import Function
@@ -52,6 +55,22 @@ def test_a_group_is_served_by_workers_where_these_cost_less(answer: SharingAnswe
     assert queue.cost.machines * queue.arrival_rate * 3600 == pytest.approx(0.02)
     assert answer.cost.per_request < recommend_sharing(asked(), THREE).cost.per_request
     assert all(low <= of.slo.latency for of, (_, low, _) in zip(queue.applications, map(queue.reached, range(3)), strict=True))
+
+
+def test_workers_cost_what_the_plan_is_billed_on_the_arrivals_recorded() -> None:
+    times = [
+        np.cumsum(of.arrivals.sample(int(200 * of.arrivals.arrival_rate), np.random.default_rng(k))) for k, of in enumerate(THREE)
+    ]
+    known = [replace(of, recorded=came) for of, came in zip(THREE, times, strict=True)]
+    answer, run = recommend_sharing(offered(machine(0.02)), known), merged(times)
+    (queue,) = answer.queues
+    assert run is not None and isinstance(queue, WorkerQueue)
+    function = Function(answer.question.profile, CORE, answer.question.billing)
+    workload = Workload(THREE[0].arrivals, run.times, run, tuple(of.name for of in THREE))
+    of_plan = written(answer.plan("m"), Situation(workload, function, worker=machine(0.02)))
+    seen = simulate_deployments({"": of_plan}, run)[""]
+    assert answer.cost.per_request == pytest.approx(seen.cost.per_request, rel=1e-12)
+    assert answer.fitted is not None and answer.fitted.per_request == pytest.approx(answer.cost.per_request, rel=0.1)
 
 
 def test_the_plan_is_what_was_simulated_and_keeps_every_promise_in_another_run_and_with_the_batcher(answer: SharingAnswer) -> None:

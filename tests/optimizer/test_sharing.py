@@ -225,6 +225,20 @@ def test_what_is_said_to_cost_is_what_the_plan_is_billed_on_the_arrivals_recorde
     assert "Costs are predicted from the arrival processes alone: not every class has" in " ".join(told.sentences(predicted))
 
 
+@pytest.mark.parametrize("keep_alive", [300.0, 30.0])
+def test_what_is_kept_warm_is_billed_on_the_arrivals_recorded_as_in_a_run_of_the_plan(keep_alive: float) -> None:
+    """A ping, and an environment that is provisioned."""
+    (web, _), times = SELDOM, recorded(0.003, 3e5, 3)
+    question = asked(profile(init=0.8), environments=replace(LAMBDA, keep_alive=keep_alive))
+    answer, run = recommend_sharing(question, [replace(web, recorded=times)]), merged([times])
+    assert run is not None and answer.queues[0].warm
+    function = Function(question.profile, CORE, question.billing, question.environments)
+    situation = Situation(Workload(web.arrivals, run.times, run, ("web",)), function)
+    seen = simulate_deployments({"": written(answer.plan("m"), situation)}, run)[""]
+    assert answer.cost.per_request == pytest.approx(seen.cost.per_request, rel=1e-12)
+    assert (answer.cost.pings > 0) == (keep_alive == 300) and (answer.cost.machines > 0) == (keep_alive == 30)
+
+
 def test_queues_that_share_what_is_kept_warm_are_not_run_as_each_would_have_its_own() -> None:
     answer = recommend_sharing(asked(profile(init=0.4)), SELDOM)
     record = np.arange(0.0, 3e5, 300.0)
