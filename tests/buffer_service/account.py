@@ -321,6 +321,8 @@ class Account:
                 self.blame(f"{name}: {told} was told that a batch is due at {due:.4f}, and nobody came")
         for batch_id in events.completed:
             answered = self.answers_at.get((name, batch_id), now)
+            if any(request in self.adopted_by for request in self.members_of.get((name, batch_id), ())):
+                continue  # some of it moved on, without having been asked for again
             if now > answered + PROMPT and self._well(process, answered - SLOW * self.limits.lease):
                 self.blame(f"{name}: {batch_id} had its answers at {answered:.4f} and is reported complete")
 
