@@ -497,9 +497,7 @@ class RouteState:
         """Whether the queue is there, as far as is known, and nothing hangs on that those who came are at it."""
         if not self._facts.serving or self._facts.epoch is None or self._failures or self._to_install is not None:
             return False
-        if self._sizes_told or self._slacks_told:
-            return False
-        return not any(caller.item.headers and ADDRESS in caller.item.headers for caller in self._arrivals)
+        return not any(map(_is_for_the_queue, self._arrivals))
 
     def _next_call(self, now: float) -> Call | None:
         """The call that is due, with everything that happened since the last; it is under way from here on."""
@@ -733,6 +731,12 @@ def _alone(rule: Policy) -> Policy | None:
 def _has_spans(rule: Policy) -> bool:
     """Whether a row of its table releases neither at once nor never: it hangs on when he came who is next to leave."""
     return any(0 < hold < math.inf for hold in rule.hold)
+
+
+def _is_for_the_queue(caller: Caller) -> bool:
+    """Whether the queue orders his request, or keeps it for others to serve."""
+    told, headers = caller.told, caller.item.headers
+    return (told is not NOTHING_TOLD and (told.slack != 0 or told.size is not None)) or bool(headers and ADDRESS in headers)
 
 
 def _patient(callers: list[Caller]) -> int:

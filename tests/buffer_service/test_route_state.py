@@ -326,6 +326,19 @@ def test_a_request_whose_answer_is_kept_takes_the_way_through_the_queue_so_that_
     assert len(bench.call(0.1).events.arrivals) == 1
 
 
+@pytest.mark.parametrize("told", [Told(slack=0.1), Told(slack=-0.1), Told(size=3.0)], ids=str)
+def test_who_has_a_slack_or_a_size_takes_the_way_through_the_queue_and_others_later_need_not(told):
+    bench = Bench(constructors.no_batching()).begun()
+    item = Item(f"{HERE}told0000", "application/json", b"1")
+    caller = bench.waiting[item.id] = Caller(bench.state.name, item, 0.1, told)
+    bench.state.came(0.1, caller)
+    members = list(bench.call(0.1).events.arrivals)
+    bench.state.called(0.1, Outcome(1, [Released("b1", members)], epoch="1"))
+    bench.state.turn(0.1)
+    ids = bench.come(0.2)
+    assert [[item.id for item in each.items] for each in bench.state.turn(0.2).invoke] == [ids]
+
+
 def test_who_left_past_the_queue_of_a_route_that_is_retired_moves_on_as_others_do():
     bench = Bench(constructors.greedy(2, servers=None), route="a").begun()
     ids, begun = bench.batch(0.1)
