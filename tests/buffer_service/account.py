@@ -164,7 +164,7 @@ class Account:
         self.plans_change = False
         self.tables_drop = False
         self.throttled_at: dict[str, float] = {}  # when a function refused a batch of a process last, for now
-        self.left_past: set[str] = set()  # requests
+        self.left_past: set[tuple[tuple[str, str], str]] = set()  # by queue and batch, requests
         self.due: dict[str, tuple[float, str, float]] = {}  # by queue: when a batch is, who was told so, and when
         self.past: defaultdict[tuple[str, str], dict[str, Request]] = defaultdict(dict)  # by process and queue: who left past it
 
@@ -489,8 +489,8 @@ class Account:
             if batch_id[:8] != process.name or batch_id not in self.in_words[queue].in_flight:
                 self.blame(f"{process.name}: {batch_id} of {queue} is computed, and is not in flight here")
         if f":{DIRECT}:" in part_of[1]:
-            first = [item.id for item in items if item.id not in self.left_past]
-            self.left_past.update(first)
+            first = [item.id for item in items if (part_of, item.id) not in self.left_past]
+            self.left_past.update((part_of, request) for request in first)
             self.past[process.name, part_of[0]].update({request: self.by_id[request] for request in first})
             state = self._dispatcher(process, part_of[0])._state
             self.members_of[part_of] = list(map(member_id, state._batches.under_way[part_of[1]].members))
