@@ -286,13 +286,13 @@ class Account:
     def _check_past(self, name: str, process: Process, came: Sequence[float], now: float) -> None:
         """Whether a queue hears once, and soon, of everybody who left past it, and when he came."""
         past = self.past[process.name, name]
+        # Not all were computed: a function that had done nothing but fail was not asked.
+        refused = [each for each in self.by_id.values() if each.process == process.name and each.status == 503]
         for came_at in came:
-            if known := min(past, key=lambda request: abs(past[request].came - came_at), default=""):
-                request = past.pop(known)
-            else:  # his function was not asked, as it had done nothing but fail
-                refused = [each for each in self.by_id.values() if each.process == process.name and each.status == 503]
-                request = min(refused, key=lambda each: abs(each.came - came_at), default=None)
-            if request is None or abs(request.came - came_at) > 1e-9:
+            known = [request for request, who in past.items() if abs(who.came - came_at) < 1e-9]
+            if known:
+                del past[known[0]]
+            elif not any(abs(who.came - came_at) < 1e-9 for who in refused):
                 self.blame(f"{name}: {process.name} tells of one who came at {came_at:.4f} and left past it")
         for request in past.values():
             if now > request.came + PROMPT and self._well(process, request.came - SLOW * self.limits.lease):
