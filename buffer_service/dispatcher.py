@@ -401,12 +401,10 @@ class Dispatcher:
 
     def _tell_together(self, answers: Sequence[Answer]) -> None:
         """One breath: what is counted of each is counted of all."""
-        waiting, alike = self._callers.waiting, list[tuple[float, float]]()
-        self._alike = alike
+        alike = self._alike = []
         try:
             for answer in answers:
-                if (caller := waiting.pop(answer.id, None)) is not None:
-                    caller.end(answer)
+                self._callers.answer(answer)
         finally:
             self._alike = None
         if alike:

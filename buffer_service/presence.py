@@ -21,13 +21,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from redis.crc import key_slot
-from redis.exceptions import NoScriptError, ResponseError
 
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.plans import Refusal
-from sluice.buffer_service.redis_plans import RedisPlans, Script
-from sluice.buffer_service.redis_servers import Servers
+from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.redis_slot import Script, Slot, pairs
 from sluice.buffer_service.settings import NAMESPACE
 
 EVERY = 5.0  # s
@@ -109,34 +107,29 @@ class Presences:
     """The processes in a Redis; every method raises ``StoreUnavailable`` where it does not answer, or refuses."""
 
     def __init__(self, url: str, namespace: str = NAMESPACE) -> None:
-        self._servers = Servers(url)
         self._told, self._heard, self._history = (f"{namespace}:{{plans}}:{name}" for name in ("buffers", "heard", "history"))
-        self._slot = key_slot(self._told.encode())
+        self._slot = Slot(url, self._told)
 
     async def tell(self, process: str, presence: Presence) -> str:
         """A process is there; the newest entry of the history of plans, ``""`` where there is none."""
         keys = self._told, self._heard, self._history
-        arguments = len(keys), *keys, process, msgspec.json.encode(presence), GONE_AFTER, MOST_PROCESSES
-        try:
-            [newest] = await self._call(("EVALSHA", TELL.sha, *arguments))
-        except NoScriptError:
-            [newest] = await self._call(("EVAL", TELL.text, *arguments))
+        newest = await self._slot.run(TELL, keys, process, msgspec.json.encode(presence), GONE_AFTER, MOST_PROCESSES)
         if newest is None:
             raise StoreUnavailable(f"{MOST_PROCESSES} other processes are told of there")
         return bytes(newest).decode()
 
     async def leave(self, process: str) -> None:
         """A process has gone."""
-        await self._call(("HDEL", self._told, process), ("ZREM", self._heard, process))
+        await self._slot.call(("HDEL", self._told, process), ("ZREM", self._heard, process))
 
     async def heard(self) -> list[Heard]:
         """Who is there, by name; what cannot be read is left out."""
-        found, heard, (seconds, microseconds) = await self._call(
+        found, heard, (seconds, microseconds) = await self._slot.call(
             ("HGETALL", self._told), ("ZRANGE", self._heard, 0, -1, "WITHSCORES"), ("TIME",)
         )
-        now, told = int(seconds) + int(microseconds) / 1e6, _pairs(found)
+        now, told = int(seconds) + int(microseconds) / 1e6, dict(pairs(found))
         known = []
-        for process, at in sorted(_pairs(heard).items()):
+        for process, at in sorted(pairs(heard)):
             silent = max(0.0, now - float(at))
             if silent > GONE_AFTER:
                 continue
@@ -147,15 +140,7 @@ class Presences:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._servers.close()
-
-    async def _call(self, *commands: tuple[object, ...]) -> list[Any]:
-        try:
-            return await self._servers.call(self._slot, *commands)
-        except NoScriptError:
-            raise
-        except ResponseError as error:
-            raise StoreUnavailable(f"Redis refused: {error}") from error
+        await self._slot.close()
 
 
 class PresenceRecord:
@@ -213,10 +198,3 @@ class PresenceRecord:
         await self._presences.close()
         if self._looks:
             await self._plans.close()
-
-
-def _pairs(found: Any) -> dict[bytes, Any]:
-    """A hash, or a sorted set with its scores, in all of redis-py's forms."""
-    if isinstance(found, dict) or (found and isinstance(found[0], list)):
-        return dict(found)
-    return dict(zip(found[::2], found[1::2], strict=True))

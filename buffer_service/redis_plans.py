@@ -20,19 +20,15 @@ those that they follow, and the first that reads puts back what it read before, 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any, NamedTuple, cast
 
 import msgspec
-from redis.crc import key_slot
-from redis.exceptions import NoScriptError, ResponseError
 
 from sluice.batching.documents import Plan, read, write
 from sluice.batching.errors import InvalidInput, StoreUnavailable, require
-from sluice.buffer_service.redis_servers import Servers
+from sluice.buffer_service.redis_slot import Script, Slot, pairs
 from sluice.buffer_service.settings import NAMESPACE
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
@@ -44,18 +40,6 @@ MAX_WORDS = 1000
 """Characters of a reason."""
 
 _log = logging.getLogger(__name__)
-
-
-class Script(NamedTuple):
-    """A script of this package, and the name that Redis gives it."""
-
-    text: str
-    sha: str
-
-    @classmethod
-    def named(cls, name: str) -> Script:
-        text = files("sluice.buffer_service").joinpath("lua", name).read_text()
-        return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
 WRITE, LEASE, PUT_BACK = Script.named("write_plan.lua"), Script.named("lease.lua"), Script.named("put_back_plans.lua")
@@ -96,14 +80,13 @@ class RedisPlans:
     """
 
     def __init__(self, url: str, namespace: str = NAMESPACE) -> None:
-        self._servers = Servers(url)
         self._documents, self._history, self._lease = (
             f"{namespace}:{{plans}}:{name}" for name in ("documents", "history", "lease")
         )
         self._decisions = f"{namespace}:{{plans}}:decisions"
         self._declared, self._given = f"{namespace}:{{plans}}:declared", f"{namespace}:{{plans}}:given"
         self._counts = f"{namespace}:{{plans}}:counts:"
-        self._slot = key_slot(self._documents.encode())
+        self._slot = Slot(url, self._documents)
         self._newest: bytes | None = None  # entry of the history, when the documents were read
         self._found: dict[str, bytes] = {}  # by model
         self._plans: dict[bytes, Plan | None] = {}  # of the documents that were read last; None of what is none
@@ -140,17 +123,17 @@ class RedisPlans:
 
     async def _take(self, newest: bytes) -> None:
         if newest != self._newest or not newest:
-            [found] = await self._call(("HGETALL", self._documents))
-            self._found = {model.decode(errors="replace"): document for model, document in _pairs(found)}
+            [found] = await self._slot.call(("HGETALL", self._documents))
+            self._found = {model.decode(errors="replace"): document for model, document in pairs(found)}
             self._newest = newest
 
     async def _newest_entry(self) -> bytes:
-        [newest] = await self._call(("XREVRANGE", self._history, "+", "-", "COUNT", 1))
+        [newest] = await self._slot.call(("XREVRANGE", self._history, "+", "-", "COUNT", 1))
         return bytes(newest[0][0]) if newest else b""
 
     async def _put_back(self) -> None:
         known = [part for model, document in self._found.items() for part in (model, document)]
-        put = await self._run(PUT_BACK, (self._documents, self._history), "who read it before", "Redis had lost it", *known)
+        put = await self._slot.run(PUT_BACK, (self._documents, self._history), "who read it before", "Redis had lost it", *known)
         if put:
             _log.warning("Redis had lost the plans: %d are put back", put)
 
@@ -158,7 +141,7 @@ class RedisPlans:
         """Return when a plan was written since the last ``read``, or after so many seconds."""
         after = self._newest or b"0"
         milliseconds = max(1, round(1000 * within))
-        await self._call(("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", self._history, after), blocks=within)
+        await self._slot.call(("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", self._history, after), blocks=within)
 
     # -- who writes
 
@@ -184,46 +167,46 @@ class RedisPlans:
             len(document) <= MAX_DOCUMENT_BYTES, "plan", f"{len(document)} bytes", f"at most {MAX_DOCUMENT_BYTES} bytes in Redis"
         )
         keys = (self._lease, self._documents, self._history, self._given)
-        told = await self._run(WRITE, keys, leader, plan.model, document, by[:MAX_WORDS], why[:MAX_WORDS], HISTORY, MAX_PLANS)
+        told = await self._slot.run(WRITE, keys, leader, plan.model, document, by[:MAX_WORDS], why[:MAX_WORDS], HISTORY, MAX_PLANS)
         if told == b"lease":
             raise NotLeading("another controller holds the lease, and plans")
         require(told != b"room", "model", plan.model, f"one of at most {MAX_PLANS} models")
 
     async def given(self, model: str) -> Plan | None:
         """The plan of a model that was written last by somebody else than who leads; ``None`` where there is none."""
-        [document] = await self._call(("HGET", self._given, model))
+        [document] = await self._slot.call(("HGET", self._given, model))
         return _readable(document or b"")
 
     async def note_declared(self, plan: Plan) -> None:
         """This plan was declared elsewhere, and is put here."""
-        await self._call(("HSET", self._declared, plan.model, plan.digest))
+        await self._slot.call(("HSET", self._declared, plan.model, plan.digest))
 
     async def declared(self) -> dict[str, str]:
         """By model, the digest of the plan that was declared elsewhere and put here last."""
-        [found] = await self._call(("HGETALL", self._declared))
-        return {model.decode(errors="replace"): digest.decode(errors="replace") for model, digest in _pairs(found)}
+        [found] = await self._slot.call(("HGETALL", self._declared))
+        return {model.decode(errors="replace"): digest.decode(errors="replace") for model, digest in pairs(found)}
 
     async def keep_counts(self, counts: Mapping[str, bytes]) -> None:
         """Keep what was counted of each of these models."""
         if counts:
-            await self._call(*(("SET", self._counts + model, packed, "EX", COUNTS_KEPT) for model, packed in counts.items()))
+            await self._slot.call(*(("SET", self._counts + model, packed, "EX", COUNTS_KEPT) for model, packed in counts.items()))
 
     async def counts(self, model: str) -> bytes:
         """What was counted of a model; ``b""`` where nothing is kept."""
-        [packed] = await self._call(("GET", self._counts + model))
+        [packed] = await self._slot.call(("GET", self._counts + model))
         return packed or b""
 
     async def lead(self, name: str, seconds: float) -> bool:
         """Whether the lease is this name's for so many seconds from now on: it was, or nobody had it."""
-        return bool(await self._run(LEASE, (self._lease,), name, round(1000 * seconds)))
+        return bool(await self._slot.run(LEASE, (self._lease,), name, round(1000 * seconds)))
 
     async def resign(self, name: str) -> None:
         """Give the lease back, where it is this name's."""
-        await self._run(LEASE, (self._lease,), name, 0)
+        await self._slot.run(LEASE, (self._lease,), name, 0)
 
     async def leader(self) -> str:
         """Who has the lease; ``""``: nobody."""
-        [name] = await self._call(("GET", self._lease))
+        [name] = await self._slot.call(("GET", self._lease))
         return (name or b"").decode(errors="replace")
 
     # -- who looks back
@@ -236,10 +219,10 @@ class RedisPlans:
 
     async def history(self, model: str = "") -> list[Written]:
         """What was written, newest first, of one model or all; what cannot be read is left out."""
-        [entries] = await self._call(("XREVRANGE", self._history, "+", "-"))
+        [entries] = await self._slot.call(("XREVRANGE", self._history, "+", "-"))
         found = []
         for number, flat in cast("Sequence[tuple[bytes, Any]]", entries):
-            fields = dict(_pairs(flat))
+            fields = dict(pairs(flat))
             plan = _readable(fields.get(b"document", b""))
             if plan is not None and model in ("", plan.model):
                 by, why = (fields.get(name, b"").decode(errors="replace") for name in (b"by", b"why"))
@@ -248,10 +231,10 @@ class RedisPlans:
 
     async def reasons(self, most: int) -> list[Reason]:
         """Of the newest so many entries of the history, newest first; cheaper than that, as no plan is checked."""
-        [entries] = await self._call(("XREVRANGE", self._history, "+", "-", "COUNT", most))
+        [entries] = await self._slot.call(("XREVRANGE", self._history, "+", "-", "COUNT", most))
         found = []
         for number, flat in cast("Sequence[tuple[bytes, Any]]", entries):
-            fields = dict(_pairs(flat))
+            fields = dict(pairs(flat))
             plan = _named(fields.get(b"document", b""))
             if plan is None:
                 continue
@@ -261,31 +244,16 @@ class RedisPlans:
 
     async def note_decision(self, entry: bytes) -> None:
         """Keep a decision, a JSON object."""
-        await self._call(("XADD", self._decisions, "MAXLEN", "~", DECISIONS, "*", "decision", entry))
+        await self._slot.call(("XADD", self._decisions, "MAXLEN", "~", DECISIONS, "*", "decision", entry))
 
     async def decisions(self, most: int) -> list[bytes]:
         """The newest so many decisions, newest first."""
-        [entries] = await self._call(("XREVRANGE", self._decisions, "+", "-", "COUNT", most))
-        return [dict(_pairs(flat)).get(b"decision", b"") for _, flat in entries]
+        [entries] = await self._slot.call(("XREVRANGE", self._decisions, "+", "-", "COUNT", most))
+        return [dict(pairs(flat)).get(b"decision", b"") for _, flat in entries]
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._servers.close()
-
-    async def _run(self, script: Script, keys: Sequence[str], *arguments: object) -> Any:
-        try:
-            [told] = await self._call(("EVALSHA", script.sha, len(keys), *keys, *arguments))
-        except NoScriptError:
-            [told] = await self._call(("EVAL", script.text, len(keys), *keys, *arguments))
-        return told
-
-    async def _call(self, *commands: tuple[object, ...], blocks: float = 0.0) -> list[Any]:
-        try:
-            return await self._servers.call(self._slot, *commands, blocks=blocks)
-        except NoScriptError:
-            raise
-        except ResponseError as error:
-            raise StoreUnavailable(f"Redis refused: {error}") from error
+        await self._slot.close()
 
 
 def _readable(document: bytes) -> Plan | None:
@@ -300,10 +268,3 @@ def _named(document: bytes) -> _Named | None:
         return msgspec.json.decode(document, type=_Named)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
-    """A hash, or the fields of an entry, in both of redis-py's forms."""
-    if isinstance(found, dict):
-        return list(found.items())
-    return list(zip(found[::2], found[1::2], strict=True))

@@ -481,7 +481,7 @@ class RouteState:
             return
         came, left, longest = self._arrivals, 0, self._facts.longest_wait()
         while left < len(came):
-            row, first_came = min(len(came) - left, len(table.hold) - 1), came[left].came
+            row, first_came = table.row(len(came) - left), came[left].came
             if not first_came + table.hold[row] <= now <= first_came + longest:
                 break  # before his hold ends, or as the queue drops him
             self._batches.take_directly(now, came[left : left + table.take[row]])

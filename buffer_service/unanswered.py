@@ -13,13 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
-
-from redis.crc import key_slot
-from redis.exceptions import ResponseError
+from typing import NamedTuple
 
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.redis_servers import Servers
+from sluice.buffer_service.redis_slot import ask, pairs
 from sluice.buffer_service.settings import NAMESPACE
 
 EVERY = 5.0  # s
@@ -47,14 +45,14 @@ class UnansweredCounts:
         """So many more had none."""
         key = self._key(model)
         counts = [("HINCRBY", key, error, n) for error, n in list(more.items())[:MOST_ERRORS]]
-        await self._call(key, ("HSETNX", key, SINCE, f"{now:.3f}"), *counts)
+        await ask(self._servers, key, ("HSETNX", key, SINCE, f"{now:.3f}"), *counts)
 
     async def of(self, model: str) -> Unanswered:
         """Of a model, since it was counted first."""
-        [found] = await self._call(key := self._key(model), ("HGETALL", key))
-        pairs = dict(found) if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
-        since = pairs.pop(SINCE, None)
-        counts = {name.decode(errors="replace"): int(n) for name, n in sorted(pairs.items()) if n.isdigit()}
+        [found] = await ask(self._servers, key := self._key(model), ("HGETALL", key))
+        told = dict(pairs(found))
+        since = told.pop(SINCE, None)
+        counts = {name.decode(errors="replace"): int(n) for name, n in sorted(told.items()) if n.isdigit()}
         return Unanswered(_number(since), dict(list(counts.items())[:MOST_ERRORS]))
 
     async def close(self) -> None:
@@ -63,12 +61,6 @@ class UnansweredCounts:
 
     def _key(self, model: str) -> str:
         return f"{self._namespace}:{{{model}}}:unanswered"
-
-    async def _call(self, key: str, *commands: tuple[object, ...]) -> list[Any]:
-        try:
-            return await self._servers.call(key_slot(key.encode()), *commands)
-        except ResponseError as error:
-            raise StoreUnavailable(f"Redis refused: {error}") from error
 
 
 class UnansweredRecord:

@@ -8,16 +8,12 @@ not heard of for two of its heartbeats counts as dead; who says that it leaves i
 
 from __future__ import annotations
 
-import hashlib
-from importlib.resources import files
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
-from redis.crc import key_slot
-from redis.exceptions import NoScriptError, ResponseError
 
-from sluice.batching.errors import InvalidInput, StoreUnavailable, require
-from sluice.buffer_service.redis_servers import Servers
+from sluice.batching.errors import InvalidInput, require
+from sluice.buffer_service.redis_slot import Script, Slot, pairs
 from sluice.buffer_service.settings import NAMESPACE
 
 MISSED = 2
@@ -28,8 +24,7 @@ MAX_REGISTERED = 1024
 MAX_RECORD_BYTES = 256 * 1024
 """Of a registration: a thousand models with long names."""
 
-_BEAT = files("sluice.buffer_service").joinpath("lua/beat.lua").read_text()
-_BEAT_SHA = hashlib.sha1(_BEAT.encode(), usedforsecurity=False).hexdigest()
+_BEAT = Script.named("beat.lua")
 
 
 class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,9 +72,8 @@ class WorkerRegistry:
     """
 
     def __init__(self, url: str, namespace: str = NAMESPACE) -> None:
-        self._servers = Servers(url)
         self._key = f"{namespace}:{{workers}}:registry"
-        self._slot = key_slot(self._key.encode())
+        self._slot = Slot(url, self._key)
 
     async def beat(self, registration: Registration) -> None:
         """A heartbeat.
@@ -91,24 +85,19 @@ class WorkerRegistry:
         """
         record = msgspec.json.encode(registration)
         require(len(record) <= MAX_RECORD_BYTES, "variants", len(record), f"at most {MAX_RECORD_BYTES} bytes of registration")
-        arguments = (1, self._key, registration.address, record, FORGOTTEN, MAX_REGISTERED)
-        try:
-            [taken] = await self._call(("EVALSHA", _BEAT_SHA, *arguments))
-        except NoScriptError:
-            [taken] = await self._call(("EVAL", _BEAT, *arguments))
-        if not taken:
+        if not await self._slot.run(_BEAT, (self._key,), registration.address, record, FORGOTTEN, MAX_REGISTERED):
             raise InvalidInput("worker", registration.address, f"one of at most {MAX_REGISTERED} workers of this Redis")
 
     async def leave(self, address: str) -> None:
         """A worker is gone for good."""
-        await self._call(("HDEL", self._key, address))
+        await self._slot.call(("HDEL", self._key, address))
 
     async def workers(self) -> dict[str, Registered]:
         """Everybody who is known, by address; a record that cannot be read is left out."""
-        [found, (seconds, microseconds)] = await self._call(("HGETALL", self._key), ("TIME",))
+        [found, (seconds, microseconds)] = await self._slot.call(("HGETALL", self._key), ("TIME",))
         now = int(seconds) + int(microseconds) / 1e6
         known: dict[str, Registered] = {}
-        for address, record in sorted(_pairs(found)):
+        for address, record in sorted(pairs(found)):
             beat, _, told = record.partition(b" ")
             try:
                 registration = msgspec.json.decode(told, type=Registration)
@@ -119,20 +108,4 @@ class WorkerRegistry:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._servers.close()
-
-    async def _call(self, *commands: tuple[object, ...]) -> list[Any]:
-        try:
-            return await self._servers.call(self._slot, *commands)
-        except NoScriptError:
-            raise
-        except ResponseError as error:
-            raise StoreUnavailable(f"Redis refused: {error}") from error
-
-
-def _pairs(found: object) -> list[tuple[bytes, bytes]]:
-    """HGETALL's answer in both of redis-py's forms."""
-    if isinstance(found, dict):
-        return list(cast("dict[bytes, bytes]", found).items())
-    flat = cast("list[bytes]", found)
-    return list(zip(flat[::2], flat[1::2], strict=True))
+        await self._slot.close()

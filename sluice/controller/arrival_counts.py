@@ -8,14 +8,10 @@ counted beside it: who plans by what was accepted alone sees the less of a burst
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from redis.crc import key_slot
-from redis.exceptions import ResponseError
-
-from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import refused_key, routes_key, stream_key
 from sluice.buffer_service.redis_servers import Servers
+from sluice.buffer_service.redis_slot import ask
 from sluice.buffer_service.settings import NAMESPACE
 
 LOOKS = 20
@@ -44,7 +40,7 @@ class ArrivalCounts:
         if self._looks % LOOKS == 0:
             for model in self._models:
                 routes = routes_key(model, self._namespace)
-                [found] = await self._call(routes, ("SMEMBERS", routes))
+                [found] = await ask(self._servers, routes, ("SMEMBERS", routes))
                 self._routes[model] = sorted(route.decode() for route in found)
         newest = {
             (model, route): await self._newest(model, route) for model in self._models for route in ["", *self._routes[model]]
@@ -60,14 +56,8 @@ class ArrivalCounts:
     async def _newest(self, model: str, route: str) -> int:
         """How many came so far, those that were refused among them."""
         recorded, refused = stream_key(model, self._namespace, route), refused_key(model, self._namespace, route)
-        entries, more = await self._call(recorded, ("XREVRANGE", recorded, "+", "-", "COUNT", 1), ("GET", refused))
+        entries, more = await ask(self._servers, recorded, ("XREVRANGE", recorded, "+", "-", "COUNT", 1), ("GET", refused))
         return (int(entries[0][0].partition(b"-")[0]) if entries else 0) + (int(more) if more and more.isdigit() else 0)
-
-    async def _call(self, key: str, *commands: tuple[object, ...]) -> list[Any]:
-        try:
-            return await self._servers.call(key_slot(key.encode()), *commands)
-        except ResponseError as error:
-            raise StoreUnavailable(f"Redis refused: {error}") from error
 
     async def close(self) -> None:
         """Close the connections."""

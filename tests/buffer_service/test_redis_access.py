@@ -190,7 +190,7 @@ async def test_a_user_who_may_not_do_what_a_slack_needs_has_such_requests_refuse
 
 
 def test_the_documented_user_has_the_commands_that_are_used_and_no_more():
-    files = "redis_store.py", "redis_servers.py", "redis_plans.py", "presence.py"
+    files = "redis_store.py", "redis_servers.py", "redis_slot.py", "redis_plans.py", "presence.py"
     sources = [(ROOT / "buffer_service" / name).read_text() for name in files]
     used = {name for source in sources for name in re.findall(r'\("([A-Z]{3,})"[,)]', source)}
     used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE + WRITE.text + LEASE.text + TELL.text)) | {
