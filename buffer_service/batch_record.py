@@ -1,8 +1,9 @@
 """What was measured of the batches of a model, as calls to its queues noted it. What may live here: the ring, no store.
 
 A process brings the batches that ended since it last brought some with one of its calls, at most once in ``BROUGHT_EVERY``, and at
-once where ``BROUGHT_AT`` of them wait: what is recorded costs the queue the same however small the batches are. Each says how long
-before that call it ended, so that the store's clock dates all. ``batch_stream.py`` has the same in Redis.
+once where ``BROUGHT_AT`` of them wait: what is recorded costs the queue the same however small the batches are. Where no call comes
+for other reasons they have one of their own, ``BROUGHT_WITHIN`` after the first of them ended. Each says how long before its call
+it ended, so that the store's clock dates all. ``batch_stream.py`` has the same in Redis.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 from sluice.batching.measured import MeasuredBatch
 
-BROUGHT_EVERY = 0.05  # seconds
+BROUGHT_EVERY, BROUGHT_WITHIN = 0.05, 0.1  # seconds
 BROUGHT_AT = 64  # batches
 MOST_LATENCIES = 256
 

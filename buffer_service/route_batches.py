@@ -28,7 +28,7 @@ from msgspec import structs
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import without_password
-from sluice.buffer_service.batch_record import BROUGHT_AT, BROUGHT_EVERY, few_latencies
+from sluice.buffer_service.batch_record import BROUGHT_AT, BROUGHT_EVERY, BROUGHT_WITHIN, few_latencies
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import Unreadable, decode_member, has_id, is_ticket, member_id, ticket_length
@@ -496,6 +496,11 @@ class RouteBatches:
         resting = (self.under_way[batch_id] for batch_id in self._resting)
         waited_for = {self._functions.of(part, batch.table).function for batch in resting for part in batch.parts[-1:]}
         return self._functions.at_most(now, waited_for)
+
+    @property
+    def brings_at(self) -> float:
+        """When a call is due that brings what was measured, whatever else there is to ask for."""
+        return self._measured[0].ended_at + BROUGHT_WITHIN if self._measured else NEVER
 
     def brought(self, now: float, goodbye: bool) -> list[MeasuredBatch]:
         """What was measured that the call at ``now`` brings; ``ended_at`` counts from it."""

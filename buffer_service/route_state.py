@@ -49,7 +49,8 @@ dies takes with him what left so, with its callers. Requests whose answers are k
 a slack or a size take the way through the queue.
 
 A batch that ended is reported at once where its server is waited for, and of an elastic function with the next call, within
-``FRESH``. What others bring meanwhile is not known here: a batch that is full with it leaves that much later.
+``FRESH``; of one that left past the queue there is to be brought only what was measured (``batch_record.py``). What others bring
+meanwhile is not known here: a batch that is full with it leaves that much later.
 
 Ties. A table that comes while another is being installed is installed by the next call. Of members to adopt and new requests, the
 former are called first, as many as one call carries. Completions and arrivals go in one call. Callers here are told without waiting
@@ -429,7 +430,7 @@ class RouteState:
             self._arrive_again(stranded)
         if self._batches.ended:
             self._batches.ended = False
-            self._ask_at = min(self._ask_at, self._reports_at(now))
+            self._ask_at = min(self._ask_at, self._reports_at(now) if self._batches.completed else self._batches.brings_at)
 
     def _reports_at(self, now: float) -> float:
         """When a batch that ended now is to be reported: at once, unless it takes no server, for which others may wait."""
@@ -591,7 +592,7 @@ class RouteState:
             self._hold_began = wake_at - self._alone.hold[self._alone.row(self._waited)]
         self._bring_at = self._brings_at() if self._arrivals else NEVER
         soon = self._sweeps_on or self._sweep_at <= now or self._is_needed()
-        self._ask_at = min(self._ask_at, wake_at, self._sweep_at if soon else self._next_turn())
+        self._ask_at = min(self._ask_at, wake_at, self._batches.brings_at, self._sweep_at if soon else self._next_turn())
         if self._facts.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
             self._facts.live(Fact.NOBODY_WAITS)
 

@@ -17,7 +17,7 @@ from sluice.batching.errors import Draining, QueueFull, StoreUnavailable
 from sluice.buffer_service import route_life, route_state
 from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.arrival_record import ArrivalRecord
-from sluice.buffer_service.batch_record import BatchRecord
+from sluice.buffer_service.batch_record import BROUGHT_EVERY, BROUGHT_WITHIN, BatchRecord
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.members import decode_member, encode_member, is_ticket, member_id, ticket_length
 from sluice.buffer_service.queue_state import QueueState
@@ -276,8 +276,20 @@ def test_who_came_leaves_past_the_queue_where_that_would_release_him_at_once_and
     for batch in now.invoke:
         bench.state.served(0.12, batch.batch_id, answers([item.id for item in batch.items]))
     assert [answer.id for answer in bench.state.turn(0.12).tell] == ids[:6]
-    ended = bench.call(0.12 + FRESH).events
+    ended = bench.call(0.12 + BROUGHT_WITHIN).events
     assert ended.completed == [] and [batch.size for batch in ended.measured] == [3, 3] and ended.direct == []
+
+
+def test_what_was_measured_just_after_a_call_brought_some_is_brought_soon_though_nobody_comes_any_more():
+    bench = Bench(constructors.greedy(1, servers=1)).begun()
+    for batch, (came, ended) in enumerate([(1.0, 1.1), (1.1, 1.1 + BROUGHT_EVERY / 2)]):
+        ids, begun = bench.batch(came, 1, f"b{batch}")
+        bench.state.served(ended, begun.invoke[0].batch_id, answers(ids))
+        told = bench.call(ended)
+        assert told.events.completed == [f"b{batch}"] and len(told.events.measured) == (batch == 0)
+        bench.state.called(ended, Outcome(epoch="1"))
+    assert bench.state.turn(ended).wake_at == pytest.approx(ended + BROUGHT_WITHIN)
+    assert [batch.size for batch in bench.call(ended + BROUGHT_WITHIN).events.measured] == [1]
 
 
 @pytest.mark.parametrize(
@@ -1041,14 +1053,14 @@ def test_nobody_is_refused_for_a_worker_that_crashed_as_if_the_function_were_thr
     bench.state.served(1.0, batch_id, Failure(Cause.BUSY, "throttled", chance=0.1))
     assert bench.state.turn(1.0).invoke == [] and len(bench.state.turn(1.01).invoke) == 1
     bench.state.served(1.1, batch_id, Failure(Cause.FAILED, "choked"))  # from here on nobody waits for a throttle
-    bench.call(1.1 + FRESH)
-    bench.state.called(1.1 + FRESH, Outcome(epoch="1"))
+    bench.call(1.1 + BROUGHT_WITHIN)
+    bench.state.called(1.1 + BROUGHT_WITHIN, Outcome(epoch="1"))
     batch_id = bench.batch(2.0, 1)[1].invoke[0].batch_id
     bench.state.served(2.1, batch_id, Failure(Cause.CRASHED, "reset"))
     for answer in bench.state.turn(2.1).tell:
         bench.waiting.pop(answer.id)
-    bench.call(2.1 + FRESH)
-    bench.state.called(2.1 + FRESH, Outcome(epoch="1"))
+    bench.call(2.1 + BROUGHT_WITHIN)
+    bench.state.called(2.1 + BROUGHT_WITHIN, Outcome(epoch="1"))
     batch_id = bench.batch(2.2, 1)[1].invoke[0].batch_id
     bench.state.served(2.21, batch_id, Failure(Cause.UNAVAILABLE, "it starts again"))
     assert bench.state.turn(2.21).tell == []  # it waits for the worker
