@@ -29,24 +29,8 @@ Who may wait. A request is refused before it comes where it would wait for too l
 more leaves the queue with the next call, and is in no batch after that.
 
 Several functions. A batch is for the function whose table released it; who is asked in its place, and from which tables nothing is
-taken meanwhile, ``route_functions.py`` says.
-
-Who is brought. His hold runs from when he came, so a call for each would be for nothing where nothing could leave the queue with
-him. Where one table rules, as far as is known here:
-
-    all servers have batches of this process      he is brought by the call that ends one, or ``FRESH`` after the last answer;
-                                                  where holds are spans of time, ``GATHERED`` after the first at most, as who
-                                                  comes later elsewhere and is brought before him has the hold that counts
-    with him a batch is due, or he has a slack    at once
-    another came within ``GATHERED`` before him   with those: when a batch is due, ``GATHERED`` after the first of them at most
-    nobody did                                    at once
-
-Who leaves past the queue. Those who came and were not brought yet leave as batches of this process, and the queue hears of it with
-a later call, where it would release them at once if it held them alone: one table rules, no servers bound it, no call is under way,
-and nobody waited at the queue when it answered last. So a process alone sends the batches that the queue would have, without asking
-it first; of several each sends its own, and who waits at the queue does so until his hold ends at the latest, as without them. Who
-dies takes with him what left so, with its callers. Requests whose answers are kept, which others are to serve then, and those with
-a slack or a size take the way through the queue.
+taken meanwhile, ``route_functions.py`` says. When those who came are brought to the queue, and who leaves past it,
+``route_arrivals.py`` says.
 
 A batch that ended is reported at once where its server is waited for, and of an elastic function with the next call, within
 ``FRESH``; of one that left past the queue there is to be brought only what was measured (``batch_record.py``). What others bring
@@ -76,8 +60,8 @@ from sluice.buffer_service.batch_state import Failure
 from sluice.buffer_service.circuit import FIRST_OPEN
 from sluice.buffer_service.idle_rounds import IdleRounds
 from sluice.buffer_service.members import has_id, member_id, member_sizes, unnamed
-from sluice.buffer_service.results import ADDRESS
 from sluice.buffer_service.route_admission import RouteAdmission
+from sluice.buffer_service.route_arrivals import LARGEST_CALL, RouteArrivals
 from sluice.buffer_service.route_batches import LEFT_HEADER, RETRY, SENDINGS, RouteBatches, failures, suspended
 from sluice.buffer_service.route_facts import TOLD, Caller, RouteFacts, member_of
 from sluice.buffer_service.route_functions import RouteFunctions, Standing
@@ -96,16 +80,12 @@ from sluice.buffer_service.route_instructions import (
 from sluice.buffer_service.route_life import Fact, Life
 from sluice.buffer_service.slack_line import SlackLine
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost
-from sluice.buffer_service.told import NOTHING_TOLD
 from sluice.lambda_fn.contract import NOTHING_MEASURED, Answer, Item, Measured
 
 GONE_BYTES = 8 * 1024 * 1024  # that members may have which are yet to be taken out of the queue
 MOST_GONE = 128  # members that one call takes out of the queue at most, each by a look at all that wait
-MOST_DIRECT = 4096  # of those who left past the queue, that one call tells of at most
-LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 PATIENT = 0.9  # of a queue's places, that requests with a slack above 0 may take
 SWEEPS = 3  # in a lease
-GATHERED = 0.001  # seconds in which those who come one soon after the other are brought by one call
 SHUT = Draining("this process is shutting down, and takes no more requests")
 
 
@@ -150,18 +130,13 @@ class RouteState:
         """That of its queue."""
         self._limits, self._waiting = limits, waiting
         self._slo = slo
-        self._alone, self._spans = _alone(facts.rule), _has_spans(facts.rule)
         self._to_install: Policy | None = self._table()
         self._functions = RouteFunctions(route.functions, facts.rule)
         self._admission = RouteAdmission(model, self._functions, facts.rule, patience, slo)
         self._todo = ToDo()
         self._batches = RouteBatches(facts, self._functions, self._admission, self._todo)
+        self._arrivals = RouteArrivals(facts, self._batches)
         self._next_trial = -math.inf  # not before then the next request for functions that are not asked
-        self._arrivals: list[Caller] = []  # who are to be brought
-        self._direct: list[float] = []  # when those came who left past the queue, which has not heard of it
-        self._came_at = -math.inf  # when the last did
-        self._patient = 0  # of these, those with a slack above 0
-        self._sizes_told = self._slacks_told = False  # whether one ever told its size, or had a slack
         self._slack_line = SlackLine(limits.max_queue_length)
         self._refused = 0  # requests since the last call
         self._gone: list[bytes] = []  # members whose callers wait no more
@@ -170,16 +145,13 @@ class RouteState:
         self._asked: _Asked | None = None
         self._failures = 0  # calls that failed, since the last that did not
         self._ask_at = AT_ONCE
-        self._bring_at = NEVER  # when those who came are due, beside what else there is to ask for
         self._sweep_at = AT_ONCE  # from when on a call is a sweep; the first announces this process
         self._swept_at = AT_ONCE
         self._rounds = rounds if rounds is not None else IdleRounds()
         self._turn_comes_at = AT_ONCE  # of an idle queue
         self._sweeps_on = False  # whether the next sweep is due as soon as it may be, as the last came late
         self._queue_length: int | None = None
-        self._waited = self._behind = 0  # what the queue said last
-        self._hold_began = -math.inf  # of who is to leave it next, as far as is known
-        self._answered_at = AT_ONCE  # when that was
+        self._behind = 0  # as the queue said last
 
     @property
     def life(self) -> Life:
@@ -214,35 +186,14 @@ class RouteState:
 
     def came(self, now: float, caller: Caller) -> float:
         """A caller is here, and was not refused; returns ``asks_at``."""
-        self._arrivals.append(caller)
-        if (told := caller.told) is not NOTHING_TOLD:
-            if told.slack:
-                self._slacks_told = True
-            if told.slack > 0:
-                self._patient += 1
-                self._slack_line.came(now, told.slack)
-            if told.size is not None:
-                self._sizes_told = True
-        comes_alone, self._came_at = now - self._came_at > GATHERED, now
+        if (slack := caller.told.slack) > 0:
+            self._slack_line.came(now, slack)
+        arrivals = self._arrivals
         if self._asked is not None:
+            arrivals.came(now, caller, asking=True)
             return NEVER
-        if self._bring_at > AT_ONCE and (brings_at := self._brings_at(comes_alone)) < self._bring_at:
-            self._bring_at = brings_at
-        return self._bring_at if self._bring_at < self._ask_at else self._ask_at
-
-    def _brings_at(self, comes_alone: bool = False) -> float:
-        """When those who came are to be brought, of whom the last ``comes_alone`` or soon after another."""
-        table, arrivals = self._alone, self._arrivals
-        if table is None or not self._facts.serving:
-            return AT_ONCE
-        if table.servers is not None and len(self._batches.under_way) >= table.servers:
-            return arrivals[0].came + GATHERED if self._spans else self._answered_at + FRESH
-        if comes_alone or self._slacks_told:
-            return AT_ONCE
-        hold, first_came = table.hold[min(self._waited + len(arrivals), len(table.hold) - 1)], arrivals[0].came  # as Policy.row
-        latest = first_came + GATHERED
-        began = min(self._hold_began, first_came) if self._waited else first_came  # who waits may have a slack
-        return latest if hold == math.inf else min(latest, began + hold)
+        arrivals.came(now, caller, asking=False)
+        return arrivals.bring_at if arrivals.bring_at < self._ask_at else self._ask_at
 
     def takes_share(self, now: float) -> bool:
         """Whether a request that is dealt to the route goes there: a function is asked, or this is the trial of one that is not."""
@@ -265,17 +216,18 @@ class RouteState:
             return FunctionSuspended(suspended(suspension), suspension.wait)
         if slack <= 0 and self._admission.refuses_nobody:
             return None
-        coming = len(self._arrivals) - (self._patient if slack <= 0 else 0)
+        arrivals = self._arrivals
+        coming = len(arrivals.callers) - (arrivals.patient if slack <= 0 else 0)
         if (asked := self._asked) is not None:
             coming += len(asked.arrivals) - (asked.patient if slack <= 0 else 0)
-        if slack > 0 and self._waited + coming >= (places := math.ceil(PATIENT * self._limits.max_queue_length)):
-            if now - self._answered_at > FRESH:
+        if slack > 0 and arrivals.waited + coming >= (places := math.ceil(PATIENT * self._limits.max_queue_length)):
+            if now - arrivals.answered_at > FRESH:
                 self._ask_at = AT_ONCE
             return QueueFull(self._facts.model, places)
         behind, part = self._behind, 1.0
         if slack > 0:
             behind, part = self._slack_line.behind(now, slack, self._behind), self._slack_line.part(slack)
-        refusal = self._admission.refuses(now, self._waited - behind, coming, self._batches.at_most, slack, part)
+        refusal = self._admission.refuses(now, arrivals.waited - behind, coming, self._batches.at_most, slack, part)
         if refusal is not None and self._admission.stale(now):
             self._ask_at = AT_ONCE
         return refusal
@@ -290,10 +242,7 @@ class RouteState:
             return False
         caller.queue = TOLD
         self._admission.left(now, now - caller.came, caller.told.slack)
-        arrivals = [arrival for arrival in self._arrivals if arrival.item.id != caller.item.id]
-        if len(arrivals) < len(self._arrivals):
-            self._arrivals = arrivals
-            self._patient -= caller.told.slack > 0
+        if self._arrivals.gone(caller):
             return False
         if not caller.brought:
             return False  # he left past it
@@ -340,9 +289,8 @@ class RouteState:
             self._failed(now, asked, answer)
         if asked.goodbye and not isinstance(answer, QueueLost):
             self._facts.live(Fact.SAID_GOODBYE)
-            self._ask_at = self._bring_at = self._sweep_at = NEVER
-            self._turn_away([caller.item.id for caller in self._arrivals], SHUT)
-            self._arrivals, self._patient = [], 0
+            self._ask_at = self._sweep_at = NEVER
+            self._turn_away([caller.item.id for caller in self._arrivals.clear()], SHUT)
 
     @property
     def suspensions(self) -> int:
@@ -355,8 +303,9 @@ class RouteState:
         changed = not self._facts.serving or rule != self._facts.rule
         self._facts.live(Fact.FOLLOW)
         same = (rule, route.functions, slo) == (self._facts.rule, self._facts.route.functions, self._slo)
-        self._slo, self._alone, self._spans = slo, _alone(rule), _has_spans(rule)
+        self._slo = slo
         self._facts.follow(route, digest)
+        self._arrivals.follow(rule)
         if self._functions.follow(route.functions, rule):  # it is asked at once: what is known of the last is not true of it
             self._batches.look_again(now)
         if not same:
@@ -379,7 +328,7 @@ class RouteState:
     @property
     def asks_at(self) -> float:
         """When a call is due at the latest, whatever else happens; ``NEVER`` while one is under way."""
-        return min(self._ask_at, self._bring_at) if self._asked is None else NEVER
+        return min(self._ask_at, self._arrivals.bring_at) if self._asked is None else NEVER
 
     @property
     def ending(self) -> bool:
@@ -434,8 +383,7 @@ class RouteState:
 
     def _reports_at(self, now: float) -> float:
         """When a batch that ended now is to be reported: at once, unless it takes no server, for which others may wait."""
-        elastic = self._alone is not None and self._alone.servers is None
-        return now + FRESH if elastic and self._facts.serving else AT_ONCE
+        return now + FRESH if self._arrivals.elastic and self._facts.serving else AT_ONCE
 
     # -- instructions
 
@@ -450,7 +398,7 @@ class RouteState:
             self._heed_batches(now)
         call = None
         if may_call and self._asked is None:  # before the rest: it changes when to wake
-            if now >= self._bring_at:
+            if now >= self._arrivals.bring_at:
                 self._leave_directly(now)
             if now >= self.asks_at or self._facts.ending:
                 call = self._next_call(now)
@@ -476,29 +424,12 @@ class RouteState:
         return instructions
 
     def _leave_directly(self, now: float) -> None:
-        """Those who came leave past the queue, as many as it would release now if they waited there, alone."""
-        table = self._alone
-        if table is None or table.servers is not None or self._waited or self._adoptions or not self._may_leave_directly():
-            return
-        came, left, longest = self._arrivals, 0, self._facts.longest_wait()
-        while left < len(came):
-            row, first_came = table.row(len(came) - left), came[left].came
-            if not first_came + table.hold[row] <= now <= first_came + longest:
-                break  # before his hold ends, or as the queue drops him
-            self._batches.take_directly(now, came[left : left + table.take[row]])
-            left += table.take[row]
-        if left:
-            self._direct += [caller.came for caller in came[:left]]
-            self._arrivals = came[left:]
-            self._bring_at = self._brings_at() if self._arrivals else NEVER
+        """Those who came leave past the queue where it is there, as far as is known, and would release them."""
+        queue_is_there = self._facts.epoch is not None and not self._failures
+        may_leave = queue_is_there and self._facts.serving and self._to_install is None and not self._adoptions
+        if may_leave and self._arrivals.leave_directly(now):
             self._ask_at = min(self._ask_at, now + FRESH)
             self._heed_batches(now)
-
-    def _may_leave_directly(self) -> bool:
-        """Whether the queue is there, as far as is known, and nothing hangs on that those who came are at it."""
-        if not self._facts.serving or self._facts.epoch is None or self._failures or self._to_install is not None:
-            return False
-        return not any(map(_is_for_the_queue, self._arrivals))
 
     def _next_call(self, now: float) -> Call | None:
         """The call that is due, with everything that happened since the last; it is under way from here on."""
@@ -513,9 +444,9 @@ class RouteState:
             self._swept_at, self._sweep_at = now, now + self._limits.lease / SWEEPS
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
-        arrivals, patient = self._next_arrivals() if not adoptions else ([], 0)
-        most = MOST_DIRECT if not adoptions else 0
-        direct, self._direct = self._direct[:most], self._direct[most:]
+        due = self._arrivals.due(now)
+        arrivals, patient = self._arrivals.next(due) if not adoptions else ([], 0)
+        direct = self._arrivals.next_left() if not adoptions else []
         gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]
         self._gone_bytes -= sum(map(len, gone))
         completed, self._batches.completed = self._batches.completed, []
@@ -524,8 +455,8 @@ class RouteState:
         self._refused = 0
         call = Call(self._to_install, self._events(now, self._asked))
         self._to_install = None
-        self._ask_at = AT_ONCE if self._arrivals or self._adoptions or self._gone or self._direct else NEVER
-        self._bring_at = NEVER
+        self._ask_at = AT_ONCE if due > len(arrivals) or self._adoptions or self._gone or self._arrivals.left else NEVER
+        self._arrivals.bring_at = NEVER
         return call
 
     def _next_adoptions(self) -> list[Adoption]:
@@ -534,13 +465,6 @@ class RouteState:
         n = max(1, bisect_right(brought, LARGEST_CALL))
         adoptions, self._adoptions = self._adoptions[:n], self._adoptions[n:]
         return adoptions
-
-    def _next_arrivals(self) -> tuple[list[tuple[float, bytes]], int]:
-        """As many as one call carries, and how many of these have a slack above 0."""
-        callers, self._arrivals = self._arrivals[:LARGEST_CALL], self._arrivals[LARGEST_CALL:]
-        patient = _patient(callers) if self._patient else 0
-        self._patient -= patient
-        return [(caller.came, self._facts.encoded(caller)) for caller in callers], patient
 
     def _events(self, now: float, asked: _Asked) -> Events:
         serving = sorted(self._batches.under_way) if asked.swept is not None else None
@@ -552,7 +476,7 @@ class RouteState:
             moving = Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone, at_most=at_most)
             return replace(moving, measured=self._batches.brought(now, asked.goodbye), refused=asked.refused)
         members, ages = [member for _, member in asked.arrivals], [now - came for came, _ in asked.arrivals]
-        sizes = member_sizes(members) if self._sizes_told else ()
+        sizes = member_sizes(members) if self._arrivals.sizes_told else ()
         measured = self._batches.brought(now, asked.goodbye)
         told = sizes, at_most, measured, asked.refused, [now - came for came in asked.direct]
         return Events(members, asked.completed, serving, leaving, ages, False, asked.gone, *told)
@@ -561,8 +485,7 @@ class RouteState:
 
     def _answered(self, now: float, asked: _Asked, outcome: Outcome) -> None:
         self._failures = 0
-        self._answered_at = now
-        self._queue_length = self._waited = outcome.queue_length
+        self._queue_length = outcome.queue_length
         self._behind = outcome.behind
         if outcome.all_lend is not None:
             self._facts.all_lend = outcome.all_lend
@@ -587,10 +510,8 @@ class RouteState:
             self._batches.hand_out(failures(outcome.dropped, 504, "Deadline passed", late))
             self._batches.hand_out(failures(outcome.dead, 502, "Function failed", lost))
         wake_at = NEVER if outcome.wake_in is None else now + outcome.wake_in
-        self._hold_began = -math.inf
-        if outcome.wake_in is not None and self._alone is not None:
-            self._hold_began = wake_at - self._alone.hold[self._alone.row(self._waited)]
-        self._bring_at = self._brings_at() if self._arrivals else NEVER
+        self._arrivals.heard(now, outcome.queue_length, wake_at)
+        self._arrivals.look_again()
         soon = self._sweeps_on or self._sweep_at <= now or self._is_needed()
         self._ask_at = min(self._ask_at, wake_at, self._batches.brings_at, self._sweep_at if soon else self._next_turn())
         if self._facts.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
@@ -639,16 +560,16 @@ class RouteState:
         ending = self._facts.ending and not self._callers_here()
         # Who ends does not ask again and again: what he holds is served when his lease is over.
         self._sweep_at = now + self._limits.lease / SWEEPS if ending else AT_ONCE
-        somebody_waits = self._arrivals or self._adoptions
+        somebody_waits = self._arrivals.callers or self._adoptions
         self._ask_at = AT_ONCE if somebody_waits else self._sweep_at if ending else now + RETRY
 
     def _lost(self, asked: _Asked) -> None:
         """The store does not know the queue: install its table, and submit again what waits here."""
         self._refused += asked.refused
-        self._direct = asked.direct + self._direct
+        self._arrivals.left = asked.direct + self._arrivals.left
         self._adoptions = asked.adoptions + self._adoptions
         came = [member_id(member) for _, member in asked.arrivals]
-        self._arrive_before([self._waiting[request_id] for request_id in came if self._facts.waits_here(request_id)])
+        self._arrivals.again([self._waiting[request_id] for request_id in came if self._facts.waits_here(request_id)])
         self._batches.given_up.clear()
         self._gone.clear()
         self._gone_bytes = 0
@@ -661,21 +582,15 @@ class RouteState:
     def _submit_again(self, besides: set[str]) -> None:
         """The store lost the queue: what waits here, but for what is computed, told or was submitted since, comes again."""
         self._todo.log.append((logging.WARNING, f"{self._facts.name}: the store lost the queue; submitting what waits here again"))
-        besides = besides | self._batches.requests | {caller.item.id for caller in self._arrivals}
+        besides = besides | self._batches.requests | {caller.item.id for caller in self._arrivals.callers}
         besides |= {member_id(member) for adoption in self._adoptions for member in adoption.members}
         self._arrive_again([request_id for request_id in self._waiting if request_id not in besides])
 
     def _arrive_again(self, request_ids: Iterable[str]) -> None:
         """Who of these waits here at this queue comes again, and brings the time when he came: the record of that was lost too."""
         callers = [self._waiting[request_id] for request_id in request_ids if self._facts.waits_here(request_id)]
-        self._sizes_told |= any(caller.told.size is not None for caller in callers)  # also of who came here from another route
-        self._slacks_told |= any(caller.told.slack != 0 for caller in callers)
-        self._arrive_before(callers)
+        self._arrivals.again(callers)
         self._ask_at = AT_ONCE
-
-    def _arrive_before(self, again: list[Caller]) -> None:
-        self._arrivals = again + self._arrivals
-        self._patient += _patient(again)
 
     # -- the life of the route
 
@@ -698,7 +613,7 @@ class RouteState:
     def _is_needed(self) -> bool:
         """Whether others may take this process's batches back, or it those of others."""
         name, batches = self._facts.name, self._batches
-        if batches.under_way or batches.given_up or self._waited > 0:
+        if batches.under_way or batches.given_up or self._arrivals.waited > 0:
             return True
         return any(caller.queue == name for caller in self._waiting.values())
 
@@ -706,11 +621,12 @@ class RouteState:
         """Whether somebody may wait at a retired queue that no process may look after any more, and none but this will give up."""
         if self._facts.life is not Life.CLEARING:
             return False
-        return bool(self._arrivals or self._batches.given_up) or self._to_install is not None
+        return bool(self._arrivals.callers or self._batches.given_up) or self._to_install is not None
 
     def _nobody_waits(self) -> bool:
         """Whether a queue that is empty is all there is of this route."""
-        if self._busy() or self._arrivals or self._direct or self._batches.completed or self._batches.given_up:
+        arrivals, batches = self._arrivals, self._batches
+        if self._busy() or arrivals.callers or arrivals.left or batches.completed or batches.given_up:
             return False
         return not self._callers_here()
 
@@ -722,24 +638,3 @@ class RouteState:
         """Whether a caller of this process waits for an answer to what is in this queue, or at work on another process."""
         name, at_work = self._facts.name, self._batches.requests
         return any(caller.queue == name and request_id not in at_work for request_id, caller in self._waiting.items())
-
-
-def _alone(rule: Policy) -> Policy | None:
-    """The table of a rule that has one, of one column; ``None`` of another."""
-    return rule if not rule.beside and rule.columns == 1 else None
-
-
-def _has_spans(rule: Policy) -> bool:
-    """Whether a row of its table releases neither at once nor never: it hangs on when he came who is next to leave."""
-    return any(0 < hold < math.inf for hold in rule.hold)
-
-
-def _is_for_the_queue(caller: Caller) -> bool:
-    """Whether the queue orders his request, or keeps it for others to serve."""
-    told, headers = caller.told, caller.item.headers
-    return (told is not NOTHING_TOLD and (told.slack != 0 or told.size is not None)) or bool(headers and ADDRESS in headers)
-
-
-def _patient(callers: list[Caller]) -> int:
-    """How many of these have a slack above 0."""
-    return sum(caller.told.slack > 0 for caller in callers)

@@ -19,13 +19,15 @@ import pytest
 from sluice.batching import Batcher, Policy
 from sluice.batching import policy as constructors
 from sluice.batching.documents import PolicyDocument, Route
+from sluice.buffer_service import route_arrivals
 from sluice.buffer_service.arrival_record import ArrivalRecord
 from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.members import member_id
 from sluice.buffer_service.queue_state import QueueState
+from sluice.buffer_service.route_arrivals import GATHERED
 from sluice.buffer_service.route_batches import DIRECT
 from sluice.buffer_service.route_facts import Caller
-from sluice.buffer_service.route_state import GATHERED, RouteState
+from sluice.buffer_service.route_state import RouteState
 from sluice.buffer_service.store import Limits
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Item
@@ -166,6 +168,13 @@ def told_at_once(case: Case) -> list[Left]:
     return left
 
 
+@pytest.fixture(params=[route_arrivals.AVERAGED, 0.3], ids=["", "how fast they come is known from few"])
+def averaged(request, monkeypatch):
+    """So that batches fill at a process while the few of a case come."""
+    monkeypatch.setattr(route_arrivals, "AVERAGED", request.param)
+
+
+@pytest.mark.usefixtures("averaged")
 @pytest.mark.parametrize("slacks", [(0.0,), (0.0, 0.0, 0.03, -0.005)], ids=["nobody has a slack", "some have"])
 def test_what_one_process_brings_leaves_as_if_the_queue_had_heard_of_each_when_he_came(slacks):
     for seed in range(SEEDS):
@@ -175,6 +184,7 @@ def test_what_one_process_brings_leaves_as_if_the_queue_had_heard_of_each_when_h
         assert [batch.at for batch in found] == pytest.approx([batch.at for batch in wanted], abs=ROUNDED), seed
 
 
+@pytest.mark.usefixtures("averaged")
 @pytest.mark.parametrize("processes", [2, 3])
 def test_what_several_processes_bring_leaves_soon_after_the_first_hold_is_over_and_a_server_free(processes):
     """Of who came first of all that had not left, as he is among the first to leave, but for who was gathered."""

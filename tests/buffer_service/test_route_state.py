@@ -23,11 +23,12 @@ from sluice.buffer_service.members import decode_member, encode_member, is_ticke
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_servers import Away
 from sluice.buffer_service.results import ADDRESS
+from sluice.buffer_service.route_arrivals import FILLED, GATHERED, LARGEST_CALL
 from sluice.buffer_service.route_batches import RETRY, SENDINGS
 from sluice.buffer_service.route_facts import TOLD, Caller
 from sluice.buffer_service.route_instructions import NEVER
 from sluice.buffer_service.route_life import LIVES, Fact, Life
-from sluice.buffer_service.route_state import GATHERED, LARGEST_CALL, SWEEPS, RouteState
+from sluice.buffer_service.route_state import SWEEPS, RouteState
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, Released
 from sluice.buffer_service.told import Told
 from sluice.lambda_fn.contract import Answer, Item
@@ -93,6 +94,7 @@ def answers(ids, status=200):
 
 STATES = [
     "route_state",
+    "route_arrivals",
     "route_facts",
     "route_batches",
     "batch_state",
@@ -499,6 +501,58 @@ def test_who_came_while_a_call_was_under_way_is_gathered_by_what_it_was_answered
     bench.come(1.0004)
     bench.state.called(1.0005, Outcome(3, wake_in=None, queue_length=0, epoch="1"))
     assert bench.state.turn(1.0005).wake_at == pytest.approx(1.0004 + GATHERED)
+
+
+def filling(waited=0, hold=0.1):
+    """Requests came so fast, up to time 1, that batches of 4 filled here; at the queue so many of others wait."""
+    bench = Bench(constructors.size_or_timeout(4, hold), others=waited).begun()
+    for i in range(0, 800, 4):
+        came = 1.0 + (i - 800) / 10_000
+        ids = bench.come(came, 4)
+        done = bench.state.turn(came)
+        if done.call is not None:
+            bench.state.called(came, Outcome(len(done.call.events.arrivals), queue_length=waited, wake_in=1.0, epoch="1"))
+        for batch in done.invoke:
+            bench.state.served(came, batch.batch_id, answers([item.id for item in batch.items]))
+        for request_id in ids:
+            bench.waiting.pop(request_id)
+    bench.call(1.0 + BROUGHT_WITHIN)
+    bench.state.called(1.0 + BROUGHT_WITHIN, Outcome(queue_length=waited, wake_in=1.0 if waited else None, epoch="1"))
+    return bench
+
+
+@pytest.mark.parametrize(("hold", "gathered"), [(0.1, FILLED), (0.003, 0.0015)])
+def test_where_batches_fill_here_who_comes_waits_for_that_for_a_while_and_is_brought_then(hold, gathered):
+    bench = filling(hold=hold)
+    bench.come(1.2)  # alone
+    assert bench.state.turn(1.2).wake_at == pytest.approx(1.2 + gathered)
+    bench.come(1.2 + gathered / 2, 2)
+    assert bench.state.turn(1.2 + gathered / 2).call is None
+    call = bench.call(1.2 + gathered)
+    assert len(call.events.arrivals) == 3
+
+
+def test_where_batches_fill_here_a_call_brings_who_leaves_with_those_who_wait_and_the_others_fill_the_next():
+    bench = filling(waited=2)
+    bench.come(1.2, 5)
+    assert [member_id(member)[8:] for member in bench.call(1.2).events.arrivals] == ["00000000", "00000001"]
+    bench.state.called(1.2, Outcome(2, queue_length=0, epoch="1"))
+    assert bench.state.turn(1.2).wake_at == pytest.approx(1.2 + FILLED)
+    bench.come(1.201)
+    left = bench.state.turn(1.201)
+    assert [len(batch.items) for batch in left.invoke] == [4] and left.call is None
+
+
+def test_where_batches_fill_here_a_call_for_what_ended_brings_nobody_who_would_only_wait():
+    bench = filling()
+    ids = bench.come(1.2, 4)
+    (batch,) = bench.state.turn(1.2).invoke
+    bench.state.served(1.201, batch.batch_id, answers(ids))
+    bench.come(1.2 + FRESH - 0.001, 3)
+    told = bench.call(1.2 + FRESH).events
+    assert (len(told.direct), told.arrivals) == (4, [])
+    bench.state.called(1.2 + FRESH, Outcome(epoch="1"))
+    assert bench.state.turn(1.2 + FRESH).wake_at == pytest.approx(1.2 + FRESH - 0.001 + FILLED)
 
 
 def test_a_batch_of_an_elastic_function_that_ended_is_reported_by_the_next_call_and_soon():
@@ -1162,7 +1216,7 @@ def test_who_stands_before_a_request_is_known_without_a_look_at_all_who_came(mon
     told(bench, 1.0, 5.0, 0.0)
     bench.call(1.0)
     told(bench, 1.0, 5.0, 0.0)
-    bench.state._arrivals = Uncounted(bench.state._arrivals)
+    bench.state._arrivals.callers = Uncounted(bench.state._arrivals.callers)
     bench.state._asked.arrivals = Uncounted(bench.state._asked.arrivals)
     assert before(bench, 0.0, monkeypatch) == 2
 
