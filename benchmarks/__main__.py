@@ -47,6 +47,7 @@ BY_NAME = (
     "sizes_live",
     "soak",
     "throttling",
+    "two_processes",
 )
 """The others: of minutes each, or of half an hour."""
 
