@@ -153,7 +153,7 @@ class RouteArrivals:
         return due if staying and now < callers[due].came + self._filled else len(callers)
 
     def next(self, due: int) -> tuple[list[tuple[float, bytes]], int]:
-        """When they came and what the queue gets, of as many of those ``due`` as one call carries; how many have a slack above 0."""
+        """When they came and what the queue gets, of those ``due`` whom one call carries; how many of them have a slack above 0."""
         n = min(due, LARGEST_CALL)
         callers, self.callers = self.callers[:n], self.callers[n:]
         patient = _patient(callers) if self.patient else 0

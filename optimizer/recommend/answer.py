@@ -50,7 +50,7 @@ class Answer:
         ``refused_overflow`` says why there are none.
     kept_warm : KeptWarm or None
         The function with environments that are kept warm, the cheapest number that keeps SLOs and budget; it competes where
-        ``cold_starts_harm``.
+        ``warm_competes``.
     every_load : EveryLoad or None
         The function's plan for every load, where one was asked for; ``by_function`` says whether it is taken.
     """
@@ -114,10 +114,18 @@ class Answer:
         return not self.feasible or self.best.cold_starts >= HARM
 
     @property
+    def warm_competes(self) -> bool:
+        """Whether cold starts harm, or what is kept warm saves more than the premium: at work, what is provisioned costs less."""
+        if self.kept_warm is None or self.cold_starts_harm:
+            return self.kept_warm is not None
+        warm, alone = (candidate.cost.in_all(self.arrival_rate) for candidate in (self.kept_warm, self.by_function))
+        return warm * (1 + self.question.premium) < alone
+
+    @property
     def kinds(self) -> dict[str, Candidate]:
         """The best that keeps SLOs and budget of the function alone, kept warm, workers alone, and both; the preferred first."""
         found: dict[str, Candidate] = {"the function alone": self.by_function} if self.feasible else {}
-        if self.kept_warm is not None and self.cold_starts_harm:
+        if self.kept_warm is not None and self.warm_competes:
             found["the function kept warm"] = self.kept_warm
         if self.workers:
             found["workers alone"] = min(self.workers, key=self._goal)

@@ -42,15 +42,20 @@ class QueuesKeptWarm:
         self._question, self._starts, self._together = question, starts, together
 
     def alone(self, of: ServedQueue) -> ServedQueue:
-        """The queue with the cheapest ping or number of environments that keeps every promise, where cold starts harm."""
-        if not self._starts.matter or self._starts.told is not None or (of.cold_starts < HARM and not of.missed):
+        """The queue with the cheapest ping or number of environments that keeps every promise.
+
+        Where cold starts do no harm only if that saves more than the premium.
+        """
+        if not self._starts.matter or self._starts.told is not None:
             return of
         provisioning = self._provisioning(of)
         every = ping_interval(self._question.environments.keep_alive, of.init) if provisioning.most else None
         ways = [WarmEnvironments(n) for n in range(1, provisioning.most + 1)]
         ways += [WarmEnvironments(pinged_every=every)] if every else []
         found = [of, *(self._under(of, way, provisioning, of.arrival_rate) for way in ways)]
-        return min(found, key=lambda queue: (queue.missed, queue.cost.per_request))
+        best = min(found, key=lambda queue: (queue.missed, queue.cost.per_request))
+        harm = of.cold_starts >= HARM or of.missed
+        return best if harm or best.cost.per_request * (1 + self._question.premium) < of.cost.per_request else of
 
     def pooled(self, queues: Sequence[Served]) -> tuple[Served, ...]:
         """The queues where those of one function have what is kept warm together, if that is cheaper and every promise kept."""

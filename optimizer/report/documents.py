@@ -96,7 +96,7 @@ def _kept_warm(warm: KeptWarm, answer: Answer) -> Document:
         "cold_starts": warm.cold_starts,
         "cost": cost_document(warm.cost, answer.arrival_rate),
         **_fitted(warm, answer),
-        "competes": answer.cold_starts_harm,
+        "competes": answer.warm_competes,
     }
 
 

@@ -100,6 +100,7 @@ def kept_warm(answer: Answer) -> list[str]:
     warm = answer.kept_warm
     if warm is None:
         return []
+    more = (warm.cost.per_request - answer.by_function.cost.per_request) * answer.arrival_rate * SECONDS_PER_MONTH
     if answer.winner is warm:
         cold = f"{small(answer.best.cold_starts)} % of the batches would start cold"
         without = f"Without them {cold}." if answer.feasible else "Without them cold starts break the promise."
@@ -107,15 +108,16 @@ def kept_warm(answer: Answer) -> list[str]:
         all_of, others = ("it", "another") if pinged else ("all of them", "others")
         promise = " Lambda promises nothing of what a ping keeps; what it promises is provisioned concurrency." if pinged else ""
         without = without.replace("them", "it") if pinged else without
+        if not answer.cold_starts_harm:
+            without = f"It costs {-more:.2f} USD per month less than without them, as what is provisioned is paid by the hour."
         if warm.on_demand < 1e-6:
             return [f"{without} Next to no batch finds {all_of} busy.{promise}"]
         late = "next to none" if warm.cold_starts < 1e-6 else f"{small(warm.cold_starts)} %"
         return [f"{without} {small(warm.on_demand)} % find {all_of} busy and go to {others}; {late} start cold.{promise}"]
-    more = (warm.cost.per_request - answer.by_function.cost.per_request) * answer.arrival_rate * SECONDS_PER_MONTH
     kept = f"with {parameter(warm.warm)} the function"
     if not answer.feasible:
         return [f"Kept warm, {kept} would do it for {per_million(warm.cost.by_request)} USD per million requests."]
-    if more < 0:  # seconds of provisioned environments cost less than others, which pays where they are always at work
+    if more < 0:  # within the premium of all that is paid
         less = f"{kept} would cost {-more:.2f} USD per month less all the same"
         return [f"No promise asks for environments that are kept warm; {less}."]
     return [f"Nothing need be kept warm: {kept} would cost {more:.2f} USD per month more."]

@@ -206,7 +206,10 @@ def _sensitivity(answer: Answer) -> Table:
 
 def _frontier(answer: Answer) -> Table:
     percentile = answer.slo.name
-    table = Table(f"{percentile} at most", title=f"what a {percentile} costs")
+    table = Table(
+        f"{percentile} at most",
+        title=f"what a {percentile} costs, kept with {100 * answer.question.goal.confidence:g} % confidence",
+    )
     for name in ("USD per million", "memory", "batch size", "timeout"):
         table.add_column(name, justify="right")
     for point in answer.frontier:

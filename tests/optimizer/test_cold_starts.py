@@ -10,6 +10,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from msgspec import structs
 from scipy.linalg import expm
 
 from sluice.batching import policy as policies
@@ -21,6 +22,7 @@ from sluice.optimizer.billing import Billing
 from sluice.optimizer.billing.cold_starts import ColdStarts, _coming, cold_start_probability, in_batches, lost
 from sluice.optimizer.function import predict_latency
 from sluice.optimizer.recommend import Goal, Limits, Question, recommend
+from sluice.optimizer.recommend.candidate import plan_of
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.kept_warm import cheapest_kept_warm
 from sluice.optimizer.report import wording
@@ -307,12 +309,36 @@ def test_where_cold_starts_do_no_harm_nothing_is_kept_warm_and_its_price_is_told
         r"Nothing need be kept warm: with PingMinutes=4 the function would cost \d\.\d\d USD per month more\.", told
     )
     assert answer.kept_warm.cost.per_request > 0
-    cheaper = replace(answer, kept_warm=replace(answer.kept_warm, cost=replace(answer.kept_warm.cost, compute=0.0, pings=0.0)))
-    (told,) = wording.kept_warm(cheaper)
+    cost = answer.kept_warm.cost
+    cheaper = replace(answer, kept_warm=replace(answer.kept_warm, cost=replace(cost, compute=cost.compute / 2, pings=0.0)))
+    (told,) = wording.kept_warm(cheaper)  # within the premium of all that a month costs
     assert told.startswith("No promise asks for environments that are kept warm; with PingMinutes=4 the function would cost ")
     assert told.endswith(" USD per month less all the same.")
     unknown = recommend(question(3.0, 0.2, init=0.0))
     assert unknown.kept_warm is None and wording.kept_warm(unknown) == []
+
+
+@pytest.mark.parametrize(("rate", "warm"), [(1.0, False), (60.0, True)])
+def test_what_is_always_at_work_is_provisioned_where_that_saves_more_than_the_premium(rate: float, warm: bool) -> None:
+    """Batches of 8 take 0.36 s; a second of what is provisioned costs five sixths of one on demand at work, a quarter idle."""
+    slow = ServiceProfile(
+        function="f", points=[ProfilePoint(1769, n, ServiceTime(0.2 + 0.02 * n), 0.2 + 0.02 * n) for n in (1, 2, 4, 8)]
+    )
+    asked = replace(question(rate, 2.0), profile=structs.replace(slow, init={1769: ServiceTime(INIT)}), limits=Limits((1769,)))
+    answer = recommend(replace(asked, environments=Environments(keep_alive=900.0)))
+    assert not answer.cold_starts_harm and answer.warm_competes is warm and answer.kept_warm is not None
+    assert (answer.winner is answer.kept_warm) is warm
+    if not warm:
+        return
+    (told,) = wording.kept_warm(answer)
+    assert re.match(r"It costs \d+\.\d\d USD per month less than without them, as what is provisioned is paid by the hour\.", told)
+    workload = Workload.of_process(asked.arrivals, 200_000, 1)
+    situation = Situation(workload, Function(asked.profile, 1769, asked.billing, answer.question.environments))
+    plans = {"warm": answer.plan("f"), "alone": plan_of(answer.by_function, answer.slos, "f")}
+    runs = simulate_deployments({name: written(plan, situation) for name, plan in plans.items()}, workload.run)
+    saved = 1 - runs["warm"].cost.per_request / runs["alone"].cost.per_request
+    predicted = 1 - answer.kept_warm.cost.per_request / answer.by_function.cost.per_request
+    assert saved > predicted > asked.premium  # more, as full batches come more evenly than those of Erlang's loss
 
 
 def test_more_are_kept_warm_where_more_are_under_way_at_once() -> None:
