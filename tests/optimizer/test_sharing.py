@@ -239,6 +239,19 @@ def test_what_is_kept_warm_is_billed_on_the_arrivals_recorded_as_in_a_run_of_the
     assert (answer.cost.pings > 0) == (keep_alive == 300) and (answer.cost.machines > 0) == (keep_alive == 30)
 
 
+@pytest.mark.parametrize(("rate", "warm"), [(30.0, False), (100.0, True)])
+def test_what_is_always_at_work_is_provisioned_though_no_cold_start_harms_where_that_saves_more_than_the_premium(
+    rate: float, warm: bool
+) -> None:
+    environments = replace(LAMBDA, keep_alive=1800.0)
+    alike = [application("web", rate, 2.0), application("report", rate, 3.0)]
+    (queue,), (without,) = (
+        recommend_sharing(asked(profile(0.2, 0.02, (CORE,), init), environments=environments), alike).queues for init in (0.4, None)
+    )
+    assert isinstance(queue, ServedQueue) and bool(queue.provisioned) is warm
+    assert (queue.cost.per_request * (1 + asked().goal.premium) < without.cost.per_request) is warm
+
+
 def test_queues_that_share_what_is_kept_warm_are_not_run_as_each_would_have_its_own() -> None:
     answer = recommend_sharing(asked(profile(init=0.4)), SELDOM)
     record = np.arange(0.0, 3e5, 300.0)
