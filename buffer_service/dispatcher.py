@@ -267,26 +267,30 @@ class Dispatcher:
             self._next_turn = self._spawn(self._call_as_told())
 
     async def _call_as_told(self) -> None:
-        """Turns, each of which but the last calls the queue."""
+        """Turns, each of which but the last calls the queue; the last one's first batch is sent at once, by who took that turn."""
         self._next_turn = None
-        while (call := self._turn()) is not None:
+        while (call := (instructions := self._turn(sends=True)).call) is not None:
             answer = await self._ask(call)
             self._state.called(self._clock(), answer)
+        if instructions.invoke:
+            await self._invoke(instructions.invoke[0])
 
-    def _turn(self, may_call: bool = True) -> Call | None:
-        """Do what the state says, but for the call, which is left to do."""
+    def _turn(self, may_call: bool = True, sends: bool = False) -> Instructions:
+        """Do what the state says, but for the call, which is left to do; without one who ``sends`` is left the first batch."""
         # One breath: nothing may happen between what the state says and that it is done, or begun.
         now = self._clock()
         instructions = self._state.turn(now, may_call)
+        spawned = instructions.invoke[1:] if sends and instructions.call is None else instructions.invoke
         try:
+            for invocation in spawned:
+                self._spawn(self._invoke(invocation))
             self._do(instructions, now)
         except Exception:  # a defect; the call is under way as far as the state knows, and must be made all the same
             _log.exception("%s: not all was done that was to be done", self._state.name)
-        return instructions.call
+        return instructions
 
     def _do(self, instructions: Instructions, now: float) -> None:
-        for invocation in instructions.invoke:
-            self._spawn(self._invoke(invocation))
+        """All but the call and the batches."""
         for fetch in instructions.fetch:
             self._spawn(self._fetch(fetch))
         for message in instructions.send:  # each apart: where the mailbox of one process is away, the others have their answers

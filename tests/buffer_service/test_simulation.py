@@ -65,7 +65,7 @@ SEEDS = 600
 TELLING = (101, 102, 75, 65, 54, 47, 270, 197, 62, 167, 44, 362, 1060)  # seeds that find what most others do not: tried first
 TRIED_FIRST = {  # by defect that few seeds find, one of them; what it does not find any more is looked for in all
     "leaves waiting whom only a table that has ended would release": 194,
-    "looks at no deadline": 29,
+    "looks at no deadline": 3678,
     "makes young again what is taken back": 29,
     "refuses who has time before a function that is throttled": 106,
     "records no sizes": 23,
