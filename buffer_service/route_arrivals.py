@@ -15,7 +15,9 @@ him. Where one table rules, as far as is known here:
     nobody did                                    at once
 
 Where batches fill here a call brings, besides those who are due, as many as leave with who waits at the queue, and no others: who
-would wait there for those who come here next waits here for them. So a process whose batches fill brings nobody before long.
+would wait there for those who come here next waits here for them. So a process whose batches fill brings nobody before long. All
+are brought where without those behind others would leave: when a hold ends at the queue, as the row may hold longer with them, and
+by a table that has full batches in other sizes where fewer wait.
 
 Who leaves past the queue. Those who came and were not brought yet leave as batches of this process, and the queue hears of it with
 a later call, where it would release them at once if it held them alone: one table rules, no servers bound it, no call is under way,
@@ -61,9 +63,11 @@ class RouteArrivals:
         self.bring_at = NEVER
         """When a call is due for those who came, whatever else there is to ask for (s)."""
         self.waited = 0
-        """Who waited at the queue when it answered last, and when that was (s)."""
+        """How many waited at the queue when it answered last."""
         self.answered_at = AT_ONCE
-        self._hold_began = -math.inf  # of who is to leave it next, as far as is known
+        """When that was (s)."""
+        self._wakes_at = NEVER  # when the hold ends of who is to leave it next, as far as is known
+        self._hold_began = -math.inf  # and when that began
         self._came_at = -math.inf  # when the last did
         self._between = FILLED  # seconds between two of them, on average; where it is longer, so long
         self.follow(facts.rule)
@@ -73,7 +77,8 @@ class RouteArrivals:
         self._alone = table = rule if not rule.beside and rule.columns == 1 else None
         # Whether a row releases neither at once nor never: it hangs on when he came who is next to leave.
         self._spans = any(0 < hold < math.inf for hold in rule.hold)
-        self._filled = self._fast = 0.0
+        self._filled = 0.0  # seconds in which a batch may fill here, 0 where it is not waited for
+        self._fast = 0.0  # seconds between two who come so fast that one does
         if table is not None and table.servers is None and 0.0 in table.hold:
             self._filled = min(FILLED, table.hold[1] / 2)
             self._fast = self._filled / table.hold.index(0.0)
@@ -142,15 +147,14 @@ class RouteArrivals:
         """How many of them a call at ``now`` brings, of which it may carry less."""
         table, callers = self._alone, self.callers
         fills_here = self._between < self._fast and not self.slacks_told and self._facts.serving
-        if table is None or not callers or not fills_here:
+        if table is None or not callers or not fills_here or now >= self._wakes_at:
             return len(callers)
-        staying = self.waited + len(callers)
-        while staying and table.hold[row := table.row(staying)] == 0:
-            staying -= table.take[row]
-        if staying >= len(callers):  # nobody who came leaves
+        leave = _full_batches(table, self.waited + len(callers))
+        due = sum(leave) - self.waited
+        if due <= 0:
             return len(callers) if now >= self._brings_at() else 0
-        due = len(callers) - staying
-        return due if staying and now < callers[due].came + self._filled else len(callers)
+        others_may_stay = due < len(callers) and now < callers[due].came + self._filled
+        return due if others_may_stay and _full_batches(table, sum(leave)) == leave else len(callers)
 
     def next(self, due: int) -> tuple[list[tuple[float, bytes]], int]:
         """When they came and what the queue gets, of those ``due`` whom one call carries; how many of them have a slack above 0."""
@@ -162,7 +166,7 @@ class RouteArrivals:
 
     def heard(self, now: float, waited: int, wake_at: float) -> None:
         """The queue answered: so many wait, and it is to be asked again at ``wake_at`` (s)."""
-        self.answered_at, self.waited = now, waited
+        self.answered_at, self.waited, self._wakes_at = now, waited, wake_at
         self._hold_began = -math.inf
         if wake_at < NEVER and self._alone is not None:
             self._hold_began = wake_at - self._alone.hold[self._alone.row(waited)]
@@ -191,6 +195,15 @@ class RouteArrivals:
         """When those came whom the next call tells of as left."""
         left, self.left = self.left[:MOST_LEFT], self.left[MOST_LEFT:]
         return left
+
+
+def _full_batches(table: Policy, waiting: int) -> list[int]:
+    """The sizes of the batches that leave at once where so many wait, however short they have."""
+    batches = []
+    while table.hold[row := table.row(waiting)] == 0:
+        batches.append(table.take[row])
+        waiting -= table.take[row]
+    return batches
 
 
 def _is_for_the_queue(caller: Caller) -> bool:

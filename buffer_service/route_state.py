@@ -379,7 +379,8 @@ class RouteState:
             self._arrive_again(stranded)
         if self._batches.ended:
             self._batches.ended = False
-            self._ask_at = min(self._ask_at, self._reports_at(now) if self._batches.completed else self._batches.brings_at)
+            to_report = self._batches.completed or not self._facts.serving  # a call finds that nobody waits at a retired route
+            self._ask_at = min(self._ask_at, self._reports_at(now) if to_report else self._batches.brings_at)
 
     def _reports_at(self, now: float) -> float:
         """When a batch that ended now is to be reported: at once, unless it takes no server, for which others may wait."""
@@ -425,11 +426,15 @@ class RouteState:
 
     def _leave_directly(self, now: float) -> None:
         """Those who came leave past the queue where it is there, as far as is known, and would release them."""
-        queue_is_there = self._facts.epoch is not None and not self._failures
-        may_leave = queue_is_there and self._facts.serving and self._to_install is None and not self._adoptions
+        may_leave = self._queue_is_there and self._facts.serving and self._to_install is None and not self._adoptions
         if may_leave and self._arrivals.leave_directly(now):
             self._ask_at = min(self._ask_at, now + FRESH)
             self._heed_batches(now)
+
+    @property
+    def _queue_is_there(self) -> bool:
+        """As far as is known; else there is nothing to wait for before those who came are brought."""
+        return self._facts.epoch is not None and not self._failures
 
     def _next_call(self, now: float) -> Call | None:
         """The call that is due, with everything that happened since the last; it is under way from here on."""
@@ -444,7 +449,7 @@ class RouteState:
             self._swept_at, self._sweep_at = now, now + self._limits.lease / SWEEPS
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
-        due = self._arrivals.due(now)
+        due = self._arrivals.due(now) if self._queue_is_there else len(self._arrivals.callers)
         arrivals, patient = self._arrivals.next(due) if not adoptions else ([], 0)
         direct = self._arrivals.next_left() if not adoptions else []
         gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]

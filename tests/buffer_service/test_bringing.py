@@ -24,7 +24,7 @@ from sluice.buffer_service.arrival_record import ArrivalRecord
 from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.members import member_id
 from sluice.buffer_service.queue_state import QueueState
-from sluice.buffer_service.route_arrivals import GATHERED
+from sluice.buffer_service.route_arrivals import FILLED, GATHERED
 from sluice.buffer_service.route_batches import DIRECT
 from sluice.buffer_service.route_facts import Caller
 from sluice.buffer_service.route_state import RouteState
@@ -34,7 +34,8 @@ from sluice.lambda_fn.contract import Answer, Item
 
 LIMITS = Limits()
 ROUNDED = 1e-6  # s; ages are of single precision
-SEEDS = 150
+RATES = [100, 200, 1000, 4000, 20_000]  # 1/s
+SEEDS = 600
 
 
 class Came(NamedTuple):
@@ -81,9 +82,10 @@ class Agenda:
 
 def drawn(seed: int, processes: int, tables: Callable[[random.Random], Policy], slacks: tuple[float, ...]) -> Case:
     rng = random.Random(seed)
-    policy, rate, seconds = tables(rng), rng.choice([100, 200, 1000, 4000]), rng.choice([0.0012, 0.01, 0.02])
+    policy, rate, seconds = tables(rng), rng.choice(RATES), rng.choice([0.0012, 0.01, 0.02])
     at, requests = 1.0, []
     for _ in range(rng.randint(5, 80)):
+        rate = rng.choice(RATES) if rng.random() < 0.2 else rate
         at += rng.expovariate(rate)
         requests.append(Came(at, rng.randrange(processes), rng.choice(slacks)))
     return Case(policy, requests, lambda size: seconds + 0.00013 * size)
@@ -94,7 +96,7 @@ def any_table(rng: random.Random) -> Policy:
     hold = [math.inf] + [rng.choice([math.inf, 0.0, 0.0, 0.0003, 0.0007, 0.002, 0.02]) for _ in range(rows - 1)]
     hold.append(rng.choice([0.0, 0.0005, 0.01]))
     take = [rng.randint(1, q) if hold[q] < math.inf else 0 for q in range(rows + 1)]
-    return Policy(hold, take, rng.choice([None, None, 1, 2, 3]))
+    return Policy(hold, take, rng.choice([None, None, None, 1, 2]))
 
 
 def size_or_timeout(rng: random.Random) -> Policy:
@@ -168,7 +170,7 @@ def told_at_once(case: Case) -> list[Left]:
     return left
 
 
-@pytest.fixture(params=[route_arrivals.AVERAGED, 0.3], ids=["", "how fast they come is known from few"])
+@pytest.fixture(params=[route_arrivals.AVERAGED, 1.0], ids=["", "how fast they come is known from two"])
 def averaged(request, monkeypatch):
     """So that batches fill at a process while the few of a case come."""
     monkeypatch.setattr(route_arrivals, "AVERAGED", request.param)
@@ -187,15 +189,19 @@ def test_what_one_process_brings_leaves_as_if_the_queue_had_heard_of_each_when_h
 @pytest.mark.usefixtures("averaged")
 @pytest.mark.parametrize("processes", [2, 3])
 def test_what_several_processes_bring_leaves_soon_after_the_first_hold_is_over_and_a_server_free(processes):
-    """Of who came first of all that had not left, as he is among the first to leave, but for who was gathered."""
-    for seed in range(SEEDS):
+    """Of who came first of all that had not left, as he is among the first to leave.
+
+    But for who was gathered: whoever came after him elsewhere, and was brought before him, has the hold that counts.
+    """
+    for seed in range(SEEDS // 3):
         case = drawn(seed, processes, size_or_timeout, (0.0,))
         found, servers = brought(case, processes), case.policy.servers or math.inf
         assert sorted(i for batch in found for i in batch.requests) == list(range(len(case.requests)))
+        gathered = GATHERED if case.policy.servers else max(GATHERED, min(FILLED, case.policy.hold[1] / 2))
         ends: list[float] = []  # of all batches before
         for n, batch in enumerate(found):
             not_left = min(i for later in found[n:] for i in later.requests)
             free_at = sorted(ends)[-int(servers)] if len(ends) >= servers else 0.0
             due = max(case.requests[not_left].at + case.policy.hold[1], free_at)
-            assert batch.at <= due + GATHERED + ROUNDED, (seed, batch)
+            assert batch.at <= due + gathered + ROUNDED, (seed, batch)
             ends.append(batch.at + case.served_in(len(batch.requests)))

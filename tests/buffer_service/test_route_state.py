@@ -42,13 +42,13 @@ AWAY = StoreUnavailable("away")
 class Bench:
     """A state, and whoever tells it facts."""
 
-    def __init__(self, policy=None, route="", function="f", process=HERE, others=0):
+    def __init__(self, policy=None, route="", function="f", process=HERE, others=0, limits=LIMITS):
         """``others`` are requests of other processes that wait at the queue, past which nobody leaves."""
         self.process = process
         self.others = others
         self.waiting: dict[str, Caller] = {}
         self.route = Route(route, function, PolicyDocument.of(policy or constructors.greedy(4, servers=1)), 1.0)
-        self.state = RouteState("m", self.route, LIMITS, process, self.waiting, PATIENCE)
+        self.state = RouteState("m", self.route, limits, process, self.waiting, PATIENCE)
 
     def come(self, now, n=1):
         """So many requests; their ids."""
@@ -366,6 +366,19 @@ def test_who_left_past_the_queue_of_a_route_that_is_retired_moves_on_as_others_d
     assert [member_id(member) for member in bench.call(0.4).events.arrivals] == ids  # nobody else has them
 
 
+@pytest.mark.parametrize("kept", [0, 100], ids=["nothing is measured", "batches are measured"])
+def test_a_retired_route_is_drained_as_soon_as_the_last_batch_that_left_past_the_queue_has_ended(kept):
+    bench = Bench(constructors.greedy(2, servers=None), route="a", limits=replace(LIMITS, batches_kept=kept)).begun()
+    ids, begun = bench.batch(0.1)
+    bench.state.retire(0.2)
+    bench.call(0.2)
+    bench.state.called(0.21, Outcome(epoch="1"))
+    bench.state.served(0.3, begun.invoke[0].batch_id, answers(ids))
+    bench.call(0.3)
+    bench.state.called(0.31, Outcome(epoch="1"))
+    assert bench.state.turn(0.31).drained
+
+
 def test_who_left_past_the_queue_and_waits_no_more_is_not_looked_for_there():
     bench = Bench(constructors.no_batching()).begun()
     [request_id], _ = bench.batch(0.1, 1)
@@ -503,9 +516,9 @@ def test_who_came_while_a_call_was_under_way_is_gathered_by_what_it_was_answered
     assert bench.state.turn(1.0005).wake_at == pytest.approx(1.0004 + GATHERED)
 
 
-def filling(waited=0, hold=0.1):
+def filling(waited=0, hold=0.1, policy=None):
     """Requests came so fast, up to time 1, that batches of 4 filled here; at the queue so many of others wait."""
-    bench = Bench(constructors.size_or_timeout(4, hold), others=waited).begun()
+    bench = Bench(policy or constructors.size_or_timeout(4, hold), others=waited).begun()
     for i in range(0, 800, 4):
         came = 1.0 + (i - 800) / 10_000
         ids = bench.come(came, 4)
@@ -553,6 +566,28 @@ def test_where_batches_fill_here_a_call_for_what_ended_brings_nobody_who_would_o
     assert (len(told.direct), told.arrivals) == (4, [])
     bench.state.called(1.2 + FRESH, Outcome(epoch="1"))
     assert bench.state.turn(1.2 + FRESH).wake_at == pytest.approx(1.2 + FRESH - 0.001 + FILLED)
+
+
+def test_where_batches_fill_here_all_are_brought_when_a_hold_ends_at_the_queue_as_the_row_may_hold_longer_with_them():
+    bench = filling(waited=1, policy=Policy([math.inf, 0.95, 2.0, 2.0, 0.0], (0, 1, 2, 3, 4)))
+    wakes_at = 1.0 + BROUGHT_WITHIN + 1.0
+    bench.come(wakes_at - 0.001)
+    assert len(bench.call(wakes_at).events.arrivals) == 1
+
+
+def test_where_batches_fill_here_all_are_brought_where_fewer_would_leave_in_other_batches():
+    bench = filling(waited=1, policy=Policy([math.inf, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0], (0, 1, 2, 3, 4, 4, 3)))
+    bench.come(1.2, 5)  # of six at the queue three leave, of three nobody
+    assert len(bench.call(1.2).events.arrivals) == 5
+
+
+def test_where_batches_fill_here_and_a_call_failed_who_came_meanwhile_is_brought_by_the_next_at_once_and_told():
+    bench = filling()
+    bench.come(1.2)
+    bench.call(1.2 + FILLED)
+    bench.come(1.2 + FILLED + 0.0001)
+    bench.state.called(1.2 + FILLED + 0.0002, AWAY)
+    assert len(bench.call(1.2 + FILLED + 0.0002).events.arrivals) == 1
 
 
 def test_a_batch_of_an_elastic_function_that_ended_is_reported_by_the_next_call_and_soon():
