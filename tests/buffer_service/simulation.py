@@ -29,6 +29,7 @@ from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Beside, Plan, PolicyDocument, RequestClass, RequestSize, Route
 from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreUnavailable
+from sluice.buffer_service import route_arrivals
 from sluice.buffer_service.callers import Callers, Waiting
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionCrashed, FunctionUnavailable, UnknownFunction
 from sluice.buffer_service.lending import Lending
@@ -80,6 +81,8 @@ CLASS_ROUTES = "classes choose routes"
 SLACKS = {"eager": -0.02, "own": 0.0, "calm": 0.1, "patient": 0.7}
 BESIDE = "functions stand beside others"  # and in some of these runs only one kind of them is ever away, throttled or broken
 TICKETS = "bodies stay with the processes of their callers"
+FAST = "requests come so fast that batches fill at a process"  # as far as it knows from the last two, and waits for
+FILLED = 0.05  # s that it waits so, of which a call to the store is a small part
 CLOCK = "the store's clock is set"  # forward or back; or a replica takes over whose clock is another
 
 
@@ -112,6 +115,8 @@ class World(Account):
         self.rng_of_beside = random.Random(f"beside in {seed}")
         drawn += (BESIDE,) * (self.rng_of_beside.random() < 0.4)
         drawn += (TICKETS,) * (random.Random(f"bodies in {seed}").random() < 0.5)
+        self.rng_of_fast = random.Random(f"fast in {seed}")
+        drawn += (FAST,) * (self.rng_of_fast.random() < 0.3)
         self.faults = frozenset(drawn if faults is None else faults)
         self.struck = self.rng_of_beside.choice(("f", "g", "fg")) if BESIDE in self.faults else "f"  # how their names begin
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
@@ -412,6 +417,7 @@ class World(Account):
             self._announce(when, plan)
         changes = [when for when, _ in plans[1:]]
         self._schedule_requests(changes + self._schedule_faults(changes))
+        self._schedule_fast_requests()
         await asyncio.sleep(FAULTS_END + self.lease + 0.3)
         self.check_tables()
         last = self._draw_plan(final=True)
@@ -504,9 +510,19 @@ class World(Account):
                 constructors.control_limit(2, 4, servers=rng.randint(1, 2)),
             )
         )
+        if FAST in self.faults and self.rng_of_fast.random() < 0.7:
+            policy = self._draw_policy_that_fills(self.rng_of_fast)
         if "tables drop" in self.faults:
             policy = Policy(policy.hold, policy.take, policy.servers, rng.choice((0.05, 0.4)))
         return self._of_columns(policy)
+
+    def _draw_policy_that_fills(self, rng: random.Random) -> Policy:
+        """A table of full batches, before an elastic function."""
+        size = rng.randint(2, 6)
+        if rng.random() < 0.5:
+            return constructors.size_or_timeout(size, rng.choice((0.1, 0.5)))
+        hold = [float("inf"), *(rng.choice((float("inf"), 0.02, 0.1, 0.4)) for _ in range(1, size)), *[0.0] * rng.randint(1, 4)]
+        return Policy(hold, [rng.randint(1, q) if wait < float("inf") else 0 for q, wait in enumerate(hold)])
 
     def _of_columns(self, policy: Policy) -> Policy:
         """The same with a grid of holds and sizes in the place of its rows, in a run that has such."""
@@ -571,6 +587,15 @@ class World(Account):
             at = [process] if self.rng.random() < 0.6 else processes  # everywhere at once: batches of callers of several processes
             for _ in range(self.rng.randint(1, 6)):
                 self.later(when + self.rng.choice((0.0, self.rng.uniform(0.0, 0.05))), self.ask, self.rng.choice(at))
+
+    def _schedule_fast_requests(self) -> None:
+        """Some spans in which they come one soon after the other, in a run that has such."""
+        rng, processes = self.rng_of_fast, list(self.processes.values())
+        for _ in range(rng.randint(2, 4) * (FAST in self.faults)):
+            when, at = rng.uniform(0.0, FAULTS_END), rng.choice((processes, [rng.choice(processes)]))
+            for _ in range(rng.randint(5, 20)):
+                when += rng.expovariate(1.0) * rng.choice((0.0002, 0.002, 0.02))
+                self.later(when, self.ask, rng.choice(at))
 
     def _schedule_faults(self, changes: list[float]) -> list[float]:
         """What strikes at a moment that can be told; these moments. Plans change at ``changes``, and up to 0.4 s later."""
@@ -830,6 +855,18 @@ class _Log(logging.Handler):
 
 
 @contextmanager
+def _fast(world: World) -> Iterator[None]:
+    """Batches fill at a process while the few requests of a run come."""
+    known = route_arrivals.AVERAGED, route_arrivals.FILLED
+    if FAST in world.faults:
+        route_arrivals.AVERAGED, route_arrivals.FILLED = 1.0, FILLED
+    try:
+        yield
+    finally:
+        route_arrivals.AVERAGED, route_arrivals.FILLED = known
+
+
+@contextmanager
 def _watched(world: World) -> Iterator[None]:
     """Exceptions that would end in a log are told to the world; what the runs make go wrong is logged nowhere else."""
     logger, handler = logging.getLogger("sluice.buffer_service"), _Log(world)
@@ -855,7 +892,7 @@ def simulate(seed: int, faults: tuple[str, ...] | None = None, verbose: bool = F
         world = World(seed, loop, _telemetries, faults)
         world.verbose = verbose
         worlds.append(world)
-        with _watched(world):
+        with _watched(world), _fast(world):
             await world.happen()
 
     try:
