@@ -39,11 +39,14 @@ async def client(redis_server):
     await client.aclose()
 
 
-async def plant(client, key, kind, value=b"somebody else's"):
-    """Another application writes there."""
+async def plant(client, key, kind, value=b"somebody else's", lost=None):
+    """Another application writes there; and a batch is lost at the same moment, of those under that key."""
     writes = {"string": ("SET", key), "list": ("RPUSH", key), "hash": ("HSET", key, LOST[:16]), "set": ("SADD", key)}
     async with client.pipeline(transaction=True) as both:
-        await both.delete(key).execute_command(*writes[kind], value).execute()
+        both.delete(key).execute_command(*writes[kind], value)
+        if lost is not None:
+            both.hset(lost, "nobody00:9:9", msgspec.msgpack.encode([["0"], [LOST]]))
+        await both.execute()
 
 
 def _table(*rows, columns=1):
@@ -100,10 +103,8 @@ async def _is_set_aside(buffer, client, model, name, kind, value):
     ask()
     while not await client.llen(f"sluice:{{{model}}}:members"):
         await asyncio.sleep(0.001)
-    await plant(client, key, kind, value)
-    if name == "attempts":  # they are looked at when a batch was lost
-        packed = msgspec.msgpack.encode([["0"], [LOST]])
-        await client.hset(f"sluice:{{{model}}}:in_flight", "nobody00:9:9", packed)
+    # Attempts are looked at when a batch was lost.
+    await plant(client, key, kind, value, f"sluice:{{{model}}}:in_flight" if name == "attempts" else None)
     while not await client.exists(key + ":aside"):
         ask()
         await asyncio.sleep(0.01)
