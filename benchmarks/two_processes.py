@@ -35,8 +35,8 @@ from sluice.local.redis_server import RedisServer
 CONNECTIONS = usually((64, 80, 128, 256), smoke=(4,))
 SECONDS = usually(3.0, smoke=0.1)
 ROUNDS = usually(3, smoke=1)
-ONE = "one process"
-WAYS = {ONE: (1, True), "two, one queue": (2, True), "two, a queue each": (2, False)}
+ONE, APART = "one process", "two, a queue each"
+WAYS = {ONE: (1, True), "two, one queue": (2, True)} | usually({APART: (2, False)}, smoke={})
 """How many processes serve, and whether they share a queue."""
 
 
