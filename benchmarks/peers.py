@@ -220,26 +220,35 @@ def started(name: str, scenario: Scenario) -> Iterator[tuple[str, list[int]]]:
 
 def _ours(stack: ExitStack, name: str, scenario: Scenario) -> tuple[str, list[int]]:
     redis = stack.enter_context(RedisServer()) if name in (REDIS, INSIDE_REDIS) else None
-    store, port = "memory://" if redis is None else redis.url, chosen_port()
-    processes = [] if redis is None else [redis.pid]
+    store, processes = ("memory://", []) if redis is None else (redis.url, [redis.pid])
     if name in INSIDE:
-        kind = "memory" if redis is None else "redis"
+        kind, port = "memory" if redis is None else "redis", chosen_port()
         command = [sys.executable, "-m", "benchmarks.buffer_server", kind, str(port), store]
         processes.append(stack.enter_context(child(command, {}, port)))
         return f"http://127.0.0.1:{port}/models/noop", processes
+    [url], others = buffers(stack, scenario, store)
+    return url, processes + others
+
+
+def buffers(stack: ExitStack, scenario: Scenario, store: str, number: int = 1) -> tuple[list[str], list[int]]:
+    """A worker, and so many processes of the buffer before it: where these answer, and all processes."""
     folder, worker = Path(stack.enter_context(tempfile.TemporaryDirectory())), chosen_port()
     asleep = scenario.work == "sleep"
     model = "sleeper" if asleep else MODELS[scenario.work].lower()
     environment = LAW if asleep else {"SLUICE_MODEL": f"model.py:{MODELS[scenario.work]}", "LAMBDA_TASK_ROOT": str(SERVERS)}
     command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(worker)]
-    processes.append(stack.enter_context(child(command, {"PYTHONPATH": str(ROOT), **environment}, worker)))
+    processes = [stack.enter_context(child(command, {"PYTHONPATH": str(ROOT), **environment}, worker))]
     policy = greedy(BATCH_SIZE, servers=1) if asleep else size_or_timeout(BATCH_SIZE, WAIT_MS / 1000)
     plan = Plan(model=model, function=f"http://127.0.0.1:{worker}/", policy=PolicyDocument.of(policy))
     (folder / "plan.json").write_bytes(write(plan))
-    command = [sys.executable, "-m", "sluice", "serve", "--port", str(port), "--log-level", "error", "--redis-url", store]
-    processes.append(stack.enter_context(child([*command, "--plans", f"file:{folder}"], {}, port)))
     path = f"/v2/models/{model}/infer" if scenario.head_length else f"/models/{model}"
-    return f"http://127.0.0.1:{port}{path}", processes
+    urls = []
+    for _ in range(number):
+        port = chosen_port()
+        command = [sys.executable, "-m", "sluice", "serve", "--port", str(port), "--log-level", "error", "--redis-url", store]
+        processes.append(stack.enter_context(child([*command, "--plans", f"file:{folder}"], {}, port)))
+        urls.append(f"http://127.0.0.1:{port}{path}")
+    return urls, processes
 
 
 def _peer(stack: ExitStack, name: str, scenario: Scenario) -> tuple[str, list[int]]:

@@ -23,13 +23,10 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers import BATCH_SIZE, ROOT, SERVERS, WAIT_MS, Scenario, child, load, numbers_in_json, stopped
+from benchmarks.peers import Scenario, buffers, load, numbers_in_json, stopped
 from benchmarks.request_load import WARM
 from benchmarks.smoke import usually
 from benchmarks.worker import cpu_of_tree
-from sluice.batching.documents import Plan, PolicyDocument, write
-from sluice.batching.policy import size_or_timeout
-from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 
 CONNECTIONS = usually((64, 80, 128, 256), smoke=(4,))
@@ -49,7 +46,7 @@ class Measured(NamedTuple):
 
 
 def main() -> None:
-    """Measure, and print a row for each number of connections."""
+    """Measure, and print a table for each number of connections."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks two_processes")
     parser.add_argument("--connections", type=int, nargs="+", default=CONNECTIONS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
@@ -77,7 +74,7 @@ def measure(connections: int, seconds: float, rounds: int) -> dict[str, list[Mea
         scenario = Scenario("work", "total", numbers_in_json(64), (), connections)
         body = Path(folder) / "body.json"
         body.write_bytes(scenario.body)
-        at = {name: running.enter_context(started(*way)) for name, way in WAYS.items()}
+        at = {name: running.enter_context(started(scenario, *way)) for name, way in WAYS.items()}
         for number in range(rounds):
             for name in WAYS if number % 2 == 0 else reversed(WAYS):
                 urls, pids = at[name]
@@ -100,34 +97,12 @@ def one_round(urls: Sequence[str], pids: Sequence[int], scenario: Scenario, body
 
 
 @contextmanager
-def started(processes: int, shared: bool) -> Iterator[tuple[list[str], list[int]]]:
+def started(scenario: Scenario, processes: int, shared: bool) -> Iterator[tuple[list[str], list[int]]]:
     """So many of the buffer, with one queue or each its own: where they answer, and all processes with Redis and the worker."""
     with ExitStack() as stack:
-        redis, worker = stack.enter_context(RedisServer()), chosen_port()
-        environment = {"SLUICE_MODEL": "model.py:Total", "LAMBDA_TASK_ROOT": str(SERVERS), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(worker)]
-        pids = [redis.pid, stack.enter_context(child(command, environment, worker))]
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        policy = PolicyDocument.of(size_or_timeout(BATCH_SIZE, WAIT_MS / 1000))
-        (folder / "plan.json").write_bytes(write(Plan(model="total", function=f"http://127.0.0.1:{worker}/", policy=policy)))
-        serve = [
-            sys.executable,
-            "-m",
-            "sluice",
-            "serve",
-            "--log-level",
-            "error",
-            "--redis-url",
-            redis.url,
-            "--plans",
-            f"file:{folder}",
-        ]
-        urls = []
-        for _ in range(processes):
-            port = chosen_port()
-            pids.append(stack.enter_context(child([*serve, "--port", str(port)], {}, port)))
-            urls.append(f"http://127.0.0.1:{port}/models/total")
-        yield urls, pids
+        redis = stack.enter_context(RedisServer())
+        urls, pids = buffers(stack, scenario, redis.url if shared else "memory://", processes)
+        yield urls, [redis.pid, *pids]
 
 
 if __name__ == "__main__":
