@@ -15,10 +15,12 @@ from sluice.optimizer.function.phased_classes import PhasedClasses
 from sluice.optimizer.function.poisson_classes import PoissonClasses
 from sluice.optimizer.function.sampled_classes import ClassSample, SampledClasses
 
+SharedHoldsLaw = PoissonClasses | PhasedClasses | SampledClasses
+
 
 def shared_holds_law(
     classes: Sequence[ArrivalProcess], slacks: Sequence[float], holds: Array, effort: Effort = PREDICTION
-) -> PoissonClasses | PhasedClasses | SampledClasses:
+) -> SharedHoldsLaw:
     """The law of batch sizes, and of each class's latency, under an elastic table.
 
     It is exact, but where the holds rise with the number waiting, or the phases of all processes together are too many, or jump too

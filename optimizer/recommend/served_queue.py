@@ -13,7 +13,6 @@ from sluice.batching.documents import WarmEnvironments, quantile_of
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost, cost_of_parts
-from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
 from sluice.optimizer.recommend.application import Application, named
 from sluice.optimizer.recommend.every_load import FunctionOfSizes
@@ -156,9 +155,7 @@ class ServedQueue:
     @cached_property
     def latencies(self) -> tuple[LatencyPrediction, ...]:
         """Of a request of each application, cold starts among them."""
-        queue = self.queue
-        law = shared_holds_law([of.arrivals for of in queue.applications], queue.slacks, np.array(queue.policy.hold[1:-1]))
-        each = (law.latency(k, self.service) for k in range(len(queue.applications)))
+        each = (self.queue.law.latency(k, self.service) for k in range(len(self.applications)))
         return tuple(with_cold_starts(of, self.cold_starts, self.init) for of in each)
 
     def reached(self, k: int) -> Estimate:

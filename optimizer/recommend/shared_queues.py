@@ -29,7 +29,7 @@ import numpy as np
 from sluice.batching.policy import Policy, no_batching
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.function.batching_law import SEARCH
-from sluice.optimizer.function.class_holds import shared_holds_law
+from sluice.optimizer.function.class_holds import SharedHoldsLaw, shared_holds_law
 from sluice.optimizer.recommend.application import Application, by_promise
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.shared_workers import SharedWorkers
@@ -78,6 +78,11 @@ class SharedQueue:
     def mean_batch_size(self) -> float:
         """Mean size of a batch."""
         return float(self.batch_size_pmf @ np.arange(1, len(self.batch_size_pmf) + 1))
+
+    @cached_property
+    def law(self) -> SharedHoldsLaw:
+        """Of its batches, and of the latency of each application."""
+        return shared_holds_law([of.arrivals for of in self.applications], self.slacks, np.array(self.policy.hold[1:-1]))
 
     def of(self, applications: Mapping[str, Application]) -> SharedQueue:
         """The same queue of the applications that have these names."""
