@@ -6,7 +6,8 @@ arrivals being what they are. Reference: Efron, Tibshirani, An Introduction to t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from sluice.optimizer.service.times import ServiceTimes
 RESAMPLES = 40
 _BEYOND, _POINTS = (0.7, 1.3), 41  # times of the percentile between which it is looked for, and at how many
 _NORMAL = 1.96  # standard deviations of 95 %
+_Law = Callable[[ServiceTimes, Array], Array]
 
 
 def size_uncertainty(answer: SizedAnswer, rng: np.random.Generator) -> float | None:
@@ -34,27 +36,45 @@ def size_uncertainty(answer: SizedAnswer, rng: np.random.Generator) -> float | N
         return None
     times = np.linspace(*_BEYOND, _POINTS) * answer.latency.percentile(slo.percentile)
     measured = SizedServices(question.profile, question.max_batch_size)
-    laws = [_law(of, times) for of in answer.classes]
+    laws = [_law(of) for of in answer.classes]
     ends = [*(of.up_to for of in answer.classes[:-1]), np.inf]
     seen = []
     for _ in range(RESAMPLES):
         counts = rng.multinomial(mix.n_requests, mix.shares)
         again = SizeMix(mix.values[counts > 0], counts[counts > 0] / mix.n_requests)
-        within = np.zeros(len(times))
+        drawn = []
         for of, law, above, end in zip(answer.classes, laws, [-1.0, *ends], ends, strict=False):
             share = again.share(above, end)
             if share > 0:
                 by_size = measured.at(of.best.memory_mb, mix.between(above, end).largest).up_to(of.best.batch_size)
-                within += share * law(by_size.under(again.between(above, end)))
-        seen.append(float(np.interp(slo.quantile, within, times)))
+                drawn.append((share, law, by_size.under(again.between(above, end))))
+        seen.append(_reached(partial(_of_all, drawn), slo.quantile, times))
     return _NORMAL * float(np.std(seen, ddof=1))
 
 
-def _law(of: SizeClass, times: Array) -> Callable[[ServiceTimes], Array]:
-    """From service times to the share of a class's requests that are answered within ``times`` (s) by its setting."""
+def _law(of: SizeClass) -> _Law:
+    """From service times to the share of a class's requests that are answered within so many seconds each by its setting."""
     arrivals, best = of.question.arrivals, of.best
     if best.table is not None:
         held = FallingHolds(arrivals, np.array(best.table.hold[1:-1]))
-        return lambda service: held.fraction_within(service.response, service.quantile_levels, times)
+        return lambda service, within: held.fraction_within(service.response, service.quantile_levels, within)
     law = SizeOrTimeout(arrivals, best.batch_size, best.timeout)
-    return lambda service: np.asarray(law.fraction_within(service.response[None], service.quantile_levels, times)[0, -1])
+    return lambda service, within: np.asarray(law.fraction_within(service.response[None], service.quantile_levels, within)[0, -1])
+
+
+def _of_all(classes: Sequence[tuple[float, _Law, ServiceTimes]], within: Array) -> Array:
+    """Share of all requests that are answered within so many seconds each; of each class its share of them is told."""
+    return np.asarray(sum(share * law(service, within) for share, law, service in classes))
+
+
+def _reached(share_within: Callable[[Array], Array], quantile: float, times: Array) -> float:
+    """Where a share that rises with the time reaches the quantile, in a line between two of the ``times``, or at an end."""
+    low, high = 0, len(times) - 1
+    shares = share_within(times[[low, high]])
+    while high - low > 1:
+        between = (low + high) // 2
+        (share,) = share_within(times[[between]])
+        beyond = share > quantile
+        low, high = (low, between) if beyond else (between, high)
+        shares[int(beyond)] = share
+    return float(np.interp(quantile, shares, times[[low, high]]))
