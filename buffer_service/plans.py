@@ -202,6 +202,7 @@ class PlanFollower:
         for gone in self._refusals.keys() - found.keys():
             del self._refusals[gone]
         taken: list[tuple[str, bytes, Plan]] = []
+        places = {followed.model: place for place, followed in self._in_force.items()}
         for place, document in found.items():
             if place in self._in_force and self._in_force[place].document == document:
                 self._refusals.pop(place, None)
@@ -217,12 +218,13 @@ class PlanFollower:
             except Exception as error:
                 self._refuse(place, document, self._model_of(place, document), "", error, final=True)
                 continue
-            try:
-                self._check_unique(place, plan.model, taken)
-            except InvalidInput as error:
-                self._refuse(place, document, plan.model, plan.digest, error)
-            else:
-                taken.append((place, document, plan))
+            # Of two plans for one model, which is in force must not hang on which was written last.
+            its = places.setdefault(plan.model, place)
+            if its != place:
+                one = InvalidInput("model", plan.model, f"one plan a model; {its} has it")
+                self._refuse(place, document, plan.model, plan.digest, one)
+                continue
+            taken.append((place, document, plan))
         # Together: a function that is slow to answer for itself holds up its own plan alone.
         await asyncio.gather(*(self._follow(*entry) for entry in taken))
 
@@ -265,14 +267,6 @@ class PlanFollower:
                 await self._source.changed(self._interval)
                 return
         await asyncio.sleep(min(self._interval, AWAY))
-
-    def _check_unique(self, place: str, model: str, taken: list[tuple[str, bytes, Plan]]) -> None:
-        """Of two plans for one model, which is in force must not hang on which was written last."""
-        served = [(other, followed.model) for other, followed in self._in_force.items()]
-        served += [(other, plan.model) for other, _, plan in taken]
-        for other, its_model in served:
-            if its_model == model and other != place:
-                raise InvalidInput("model", model, f"one plan a model; {other} has it")
 
     def _model_of(self, place: str, document: bytes) -> str:
         """The model that a document without a plan in it is likely to be for."""

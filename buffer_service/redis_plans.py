@@ -73,6 +73,13 @@ class _Named(msgspec.Struct):
     digest: str
 
 
+class _Since(NamedTuple):
+    """What was written since an entry of the history: the newest entry, and of each model its plan."""
+
+    newest: bytes
+    documents: dict[str, bytes]
+
+
 class RedisPlans:
     """The plans in a Redis.
 
@@ -95,7 +102,7 @@ class RedisPlans:
     # -- who follows
 
     async def read(self) -> dict[str, bytes]:
-        """Every plan, by the name of its place; asked again without a change in between, it moves nothing."""
+        """Every plan, by the name of its place; asked again, it moves those that were written in between."""
         number = await self._newest_entry()
         if not number and self._found:
             await self._put_back()
@@ -122,10 +129,30 @@ class RedisPlans:
         return known
 
     async def _take(self, newest: bytes) -> None:
-        if newest != self._newest or not newest:
-            [found] = await self._slot.call(("HGETALL", self._documents))
-            self._found = {model.decode(errors="replace"): document for model, document in pairs(found)}
-            self._newest = newest
+        if newest == self._newest and newest:
+            return
+        since = await self._written_since(self._newest) if self._newest else None
+        if since is not None:
+            self._found = self._found | since.documents
+            self._newest = since.newest
+            return
+        [found] = await self._slot.call(("HGETALL", self._documents))
+        self._found = {model.decode(errors="replace"): document for model, document in pairs(found)}
+        self._newest = newest
+
+    async def _written_since(self, entry: bytes) -> _Since | None:
+        """What was written after an entry of the history; ``None`` where the history does not tell, so that all is to be read."""
+        [entries] = await self._slot.call(("XRANGE", self._history, entry, "+", "COUNT", HISTORY + 1))
+        if not entries or entries[0][0] != entry or len(entries) > HISTORY:
+            return None  # trimmed or lost since then, or more was put back than is told at once
+        documents = {}
+        for _, flat in entries[1:]:
+            document = dict(pairs(flat)).get(b"document", b"")
+            named = _named(document)
+            if named is None:
+                return None
+            documents[named.model] = document
+        return _Since(bytes(entries[-1][0]), documents)
 
     async def _newest_entry(self) -> bytes:
         [newest] = await self._slot.call(("XREVRANGE", self._history, "+", "-", "COUNT", 1))

@@ -248,3 +248,36 @@ async def test_a_plan_is_checked_again_when_it_is_another(redis_server: RedisSer
         then = {each.model: each for each in await plans.plans()}
         assert then["m"] is first["m"]
         assert then["n"] == plan("n", 2)
+
+
+def all_read(server: RedisServer) -> int:
+    """How often somebody read every plan."""
+    return int(redis.Redis.from_url(server.url).info("commandstats").get("cmdstat_hgetall", {"calls": 0})["calls"])
+
+
+@pytest.mark.parametrize("written", [1, 2, 3, 99, 100, 101, 250])
+async def test_what_was_written_since_is_read_and_nothing_else_where_the_history_tells_it(
+    redis_server: RedisServer, written: int
+) -> None:
+    async with opened(redis_server, f"since{written}") as plans, opened(redis_server, f"since{written}") as new:
+        for model in range(20):
+            await plans.write(plan(f"m{model}"), "somebody")
+        await plans.read()
+        before = all_read(redis_server)
+        for k in range(written):
+            await plans.write(plan(f"m{15 + k % 7}", 2 + k), "somebody")
+        found = await plans.read()
+        assert all_read(redis_server) - before == (written >= redis_plans.HISTORY)
+        assert found == await new.read()
+        assert plans.revision == new.revision
+        assert dict(plans.digests()) == dict(new.digests())
+
+
+async def test_of_a_history_that_holds_what_is_no_plan_all_are_read(redis_server: RedisServer) -> None:
+    async with opened(redis_server, "foreign") as plans:
+        await plans.write(plan(), "somebody")
+        await plans.read()
+        client = redis.Redis.from_url(redis_server.url)
+        client.hset("foreign:{plans}:documents", "n", b"no plan")
+        client.xadd("foreign:{plans}:history", {"document": b"no plan", "by": "somebody"})
+        assert (await plans.read())["redis:n"] == b"no plan"
