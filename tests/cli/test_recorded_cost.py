@@ -169,8 +169,8 @@ def test_of_several_applications_recommend_and_simulate_say_one_cost_of_their_tr
     shown_by: Shown, document_of: Document, profile: str, bursty: Path, fitted: str, slow: str, tmp_path: Path
 ) -> None:
     plan = str(tmp_path / "plan.json")
-    for first, last in ((str(bursty), slow), (fitted, slow)):
-        told = ("--class", f"web:{first}:p95=150ms", "--class", f"report:{last}:p95=1s")
+    for first, last, loads in ((str(bursty), slow, ()), (fitted, slow, ("--loads", "1"))):
+        told = ("--class", f"web:{first}:p95=150ms", "--class", f"report:{last}:p95=1s", *loads)
         answer = document_of("recommend", "--profile", profile, *told, "--out", plan)
         arrivals = ("--class", f"web:{first}", "--class", f"report:{last}")
         ran = document_of("simulate", "--profile", profile, "--policy", plan, *arrivals)["policies"][plan]
@@ -181,5 +181,5 @@ def test_of_several_applications_recommend_and_simulate_say_one_cost_of_their_tr
     assert "Costs are those of a run over the " in text
     drawn = document_of("simulate", "--profile", profile, "--policy", plan, *arrivals, "--requests", "3000")
     assert drawn["n_requests"] == 3000
-    by_rate = document_of("recommend", "--profile", profile, *told[:2], "--class", "report:0.5:p95=1s")
+    by_rate = document_of("recommend", "--profile", profile, *told[:2], "--class", "report:0.5:p95=1s", "--loads", "1")
     assert "fitted_cost" not in by_rate and by_rate["break_even_arrival_rate"] > 0
