@@ -4,7 +4,8 @@ All keys are in one slot, that of ``{plans}``:
 
     NAMESPACE:{plans}:documents   hash: the plan of each model, as it is to be followed
     NAMESPACE:{plans}:history     stream: each plan that was written, by whom and why; the newest ``HISTORY`` of all models
-                                  together. Whoever follows plans waits for its next entry, so that a change is in force at once
+                                  together. Whoever follows plans waits for its next entry, so that a change is in force at once,
+                                  and reads there what was written since, where the history goes back so far
     NAMESPACE:{plans}:lease       who plans by itself: one controller at a time. What it writes is taken while the lease is its own
                                   and not after, whatever it believes: the script that writes looks
     NAMESPACE:{plans}:declared    hash: of each model the digest of the plan that was declared elsewhere and put here last
