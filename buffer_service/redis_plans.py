@@ -74,13 +74,6 @@ class _Named(msgspec.Struct):
     digest: str
 
 
-class _Since(NamedTuple):
-    """What was written since an entry of the history: the newest entry, and of each model its plan."""
-
-    newest: bytes
-    documents: dict[str, bytes]
-
-
 class RedisPlans:
     """The plans in a Redis.
 
@@ -104,16 +97,18 @@ class RedisPlans:
 
     async def read(self) -> dict[str, bytes]:
         """Every plan, by the name of its place; asked again, it moves those that were written in between."""
-        number = await self._newest_entry()
-        if not number and self._found:
-            await self._put_back()
-            number = await self._newest_entry()
-        await self._take(number)
+        if not await self._told_since():
+            newest = await self._newest_entry()
+            if not newest and self._found:
+                await self._put_back()
+                newest = await self._newest_entry()
+            await self._read_all(newest)
         return {f"redis:{model}": document for model, document in self._found.items()}
 
     async def look(self) -> None:
         """Read every plan, as ``read`` does, for who does not follow them: what Redis lost is not put back."""
-        await self._take(await self._newest_entry())
+        if not await self._told_since():
+            await self._read_all(await self._newest_entry())
 
     @property
     def revision(self) -> str:
@@ -129,31 +124,26 @@ class RedisPlans:
             self._digests = self._found, known
         return known
 
-    async def _take(self, newest: bytes) -> None:
-        if newest == self._newest and newest:
-            return
-        since = await self._written_since(self._newest) if self._newest else None
-        if since is not None:
-            self._found = self._found | since.documents
-            self._newest = since.newest
-            return
+    async def _told_since(self) -> bool:
+        """Whether the history tells what was written since the last read, which is known then; else all is to be read."""
+        if not self._newest:
+            return False
+        [entries] = await self._slot.call(("XRANGE", self._history, self._newest, "+", "COUNT", HISTORY + 1))
+        if not entries or entries[0][0] != self._newest or len(entries) > HISTORY:
+            return False  # trimmed or lost since then, or more was put back than is told at once
+        documents = [dict(pairs(flat)).get(b"document", b"") for _, flat in entries[1:]]
+        named = [_named(document) for document in documents]
+        if None in named:
+            return False
+        if documents:
+            self._found = self._found | {each.model: document for each, document in zip(named, documents, strict=True) if each}
+        self._newest = bytes(entries[-1][0])
+        return True
+
+    async def _read_all(self, newest: bytes) -> None:
         [found] = await self._slot.call(("HGETALL", self._documents))
         self._found = {model.decode(errors="replace"): document for model, document in pairs(found)}
         self._newest = newest
-
-    async def _written_since(self, entry: bytes) -> _Since | None:
-        """What was written after an entry of the history; ``None`` where the history does not tell, so that all is to be read."""
-        [entries] = await self._slot.call(("XRANGE", self._history, entry, "+", "COUNT", HISTORY + 1))
-        if not entries or entries[0][0] != entry or len(entries) > HISTORY:
-            return None  # trimmed or lost since then, or more was put back than is told at once
-        documents = {}
-        for _, flat in entries[1:]:
-            document = dict(pairs(flat)).get(b"document", b"")
-            named = _named(document)
-            if named is None:
-                return None
-            documents[named.model] = document
-        return _Since(bytes(entries[-1][0]), documents)
 
     async def _newest_entry(self) -> bytes:
         [newest] = await self._slot.call(("XREVRANGE", self._history, "+", "-", "COUNT", 1))
