@@ -7,7 +7,7 @@ arrivals being what they are. Reference: Efron, Tibshirani, An Introduction to t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.function.falling_holds import FallingHolds
 from sluice.optimizer.function.waiting_time import SizeOrTimeout
 from sluice.optimizer.recommend.size_classes import SizeClass, SizedAnswer
+from sluice.optimizer.roots import find_step
 from sluice.optimizer.service.by_size import SizedServices
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.service.times import ServiceTimes
@@ -69,12 +70,13 @@ def _of_all(classes: Sequence[tuple[float, _Law, ServiceTimes]], within: Array) 
 
 def _reached(share_within: Callable[[Array], Array], quantile: float, times: Array) -> float:
     """Where a share that rises with the time reaches the quantile, in a line between two of the ``times``, or at an end."""
-    low, high = 0, len(times) - 1
-    shares = share_within(times[[low, high]])
-    while high - low > 1:
-        between = (low + high) // 2
-        (share,) = share_within(times[[between]])
-        beyond = share > quantile
-        low, high = (low, between) if beyond else (between, high)
-        shares[int(beyond)] = share
-    return float(np.interp(quantile, shares, times[[low, high]]))
+    last = len(times) - 1
+
+    @cache
+    def beyond(k: int) -> float:
+        return float(share_within(times[[k]])[0]) - quantile
+
+    if beyond(0) > 0 or beyond(last) <= 0:
+        return float(times[0 if beyond(0) > 0 else last])
+    k = find_step(beyond, 0, last)
+    return float(np.interp(0.0, (beyond(k - 1), beyond(k)), times[k - 1 : k + 1]))
