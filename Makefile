@@ -26,7 +26,7 @@ test: $(VENV)/warm
 	$(PYTEST) -m "$(TIERS)"
 
 check: $(VENV)/dev
-	$(MAKE) --jobs 2 every-test deploy-test
+	$(MAKE) --jobs 3 every-test deploy-test
 
 # What needs no run.
 static: $(VENV)/dev
@@ -35,8 +35,8 @@ static: $(VENV)/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# In one run, for every worker imports and collects all tests.
-every-test: static
+# In one run, for every worker imports and collects all tests; types are looked at on one core while code is compiled on the other.
+every-test: static $(VENV)/warm
 	$(MAKE) test TIERS="not deploy"
 
 # In one process, beside the others: it mostly waits for what it has started. Of the files with such tests alone, to import no other.

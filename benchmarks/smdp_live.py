@@ -69,12 +69,12 @@ from sluice.optimizer.smdp import SmdpProblem, affine, evaluate, solve
 INTERCEPT, SLOPE = 1.0524e-3, 0.3051e-3  # s
 ENERGY_INTERCEPT, ENERGY_SLOPE = 19.603e-3, 19.899e-3  # J
 LARGEST = 32
-STATIC_SIZES = usually((8, 16, 32), smoke=(8,))
+STATIC_SIZES = usually((8, 16, 32), smoke=())
 LOADS = usually((0.3, 0.7), smoke=(0.5,))
 WEIGHTS = (0.5, 1.0, 1.6, 2.0, 3.0, 5.0, 8.0)
 REQUESTS = usually(20_000, smoke=300)
-PROFILE_LIMITS = usually((1, 3, 6, 12, 24), smoke=(1, 6, 24))
-PROFILE = usually(1200, smoke=200)  # requests for each of them
+PROFILE_LIMITS = usually((1, 3, 6, 12, 24), smoke=(1, 24))
+PROFILE = usually(1200, smoke=100)  # requests for each of them
 PILOT = usually(4000, smoke=500)
 SETTLING = usually(400, smoke=60)  # requests after which a table is in force, and its queue in equilibrium
 ENDING = 4 * LARGEST
