@@ -21,13 +21,15 @@ from sluice.buffer_service.invokers.port import (
     NoRoomForAnswer,
     UnknownFunction,
 )
-from sluice.buffer_service.invokers.worker_health import MOST_KNOWN, End, Health, Workers
+from sluice.buffer_service.invokers.worker_health import ALL_ALIKE, MOST_KNOWN, End, Health, Workers
+from sluice.buffer_service.invokers.worker_pace import Paces
 from sluice.http.room import Room
 from sluice.lambda_fn import batch_frames
 from sluice.lambda_fn.contract import JSON, Batch, encode_batch
 
 UNREAD = frozenset((400, 415, 422))
 """What one answers who cannot read a document."""
+MOST_FUNCTIONS = 256  # of several workers, of which something is known
 WORKER_ANSWER_LIMIT = 256 * 1024 * 1024  # bytes; a worker that answers more would cost the buffer its memory
 
 _log = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class HttpInvoker:
         self._clock = clock
         self._room = room if room is not None else Room.without_end()
         self._workers = Workers()
+        self._paces: dict[str, Paces] = {}  # by function
         self._http = HttpClient(timeout)
         self._framed: set[str] = set()  # workers whose last answer named frames
 
@@ -73,13 +76,19 @@ class HttpInvoker:
         if len(addresses) == 1:
             return await self._ask_alone(addresses[0], question)
         untried = [address for address in addresses if address != avoid] or list(addresses)
+        paces = self._paces_of(function, addresses)
         while True:
-            address = self._workers.choose(self._clock(), untried, bool(avoid))
+            begun = self._clock()
+            address = self._workers.choose(begun, untried, bool(avoid), paces)
+            alone = self._workers.is_alone(address)
             untried.remove(address)
             end = End.OPEN
             try:
                 answer = await self._ask(address, question)
                 end = End.PASSED
+                if alone and question.batch is not None and (seconds := self._clock() - begun) > 0:
+                    for slow in paces.took(address, len(question.batch.items), seconds):
+                        _log.warning("worker %s takes %.2g times as long as the others", without_password(slow), paces.pace(slow))
             except FunctionFailed as error:
                 end = _end(error)
                 if isinstance(error, NoRoomForAnswer):
@@ -112,9 +121,17 @@ class HttpInvoker:
 
     def health(self, function: str) -> Mapping[str, Health]:
         """How each of several workers is, by its address as it may be shown; one that is alone is always asked."""
-        addresses = worker_addresses(function)
+        addresses, paces = worker_addresses(function), self._paces.get(function, ALL_ALIKE)
         now = self._clock()
-        return {without_password(address): self._workers.health(now, address) for address in addresses if len(addresses) > 1}
+        return {without_password(address): self._workers.health(now, address, paces) for address in addresses if len(addresses) > 1}
+
+    def _paces_of(self, function: str, addresses: Sequence[str]) -> Paces:
+        paces = self._paces.get(function)
+        if paces is None:
+            if len(self._paces) >= MOST_FUNCTIONS:
+                del self._paces[next(iter(self._paces))]  # it is learned again by the next batches
+            paces = self._paces[function] = Paces(addresses)
+        return paces
 
     def _note(self, address: str, ejected: bool) -> None:
         if ejected:
@@ -210,7 +227,7 @@ _JSON = (("content-type", JSON),)
 _FRAMES = (("content-type", batch_frames.MEDIA_TYPE),)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=MOST_FUNCTIONS)
 def worker_addresses(function: str) -> Sequence[str]:
     """The workers that a plan's ``function`` names, one or several with commas between; raises ``UnknownFunction``."""
     addresses = tuple(function.split(","))

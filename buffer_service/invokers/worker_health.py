@@ -1,8 +1,9 @@
 """Which of several identical workers is asked: the state of their health, without a clock or I/O. Facts in, an address out.
 
     choose      one that is due for a trial, of several the one that was asked longest ago; else of those that are well the one with
-                the fewest batches in flight, of equals the one that failed least lately, of these the earliest named. With none
-                that is well, all count as well: a rule that found everybody ill says nothing about any of them.
+                the fewest batches in flight, of equals the one that failed least lately, of these the quickest, or one of which
+                little is known (``worker_pace.py``), of equals the earliest named. With none that is well, all count as well: a
+                rule that found everybody ill says nothing about any of them. A slow one is asked now and then all the same.
     begun       one that is alone is asked
     ended       how its call ended
     blame       it failed a batch that another one answered
@@ -24,6 +25,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
+from sluice.buffer_service.invokers.worker_pace import Paces
+
 EJECT_AFTER = 3  # failures in a row
 MOST_KNOWN = 1024  # workers, those that are asked beside: plans come and go, and name others
 FIRST_EJECTION, LONGEST_EJECTION = 1.0, 60.0  # seconds
@@ -39,11 +42,16 @@ class End(Enum):
 
 
 class Health(NamedTuple):
-    """Of a worker: batches in flight, failures of any kind in a row, and where it is ejected, in how many seconds it is tried."""
+    """Of a worker: batches in flight, failures of any kind in a row, in how many seconds it is tried where ejected; its pace."""
 
     in_flight: int = 0
     doubts: int = 0
     tried_in: float | None = None
+    pace: float = 1.0
+
+
+ALL_ALIKE = Paces()
+"""Of workers of which nothing is known."""
 
 
 @dataclass(slots=True)
@@ -70,10 +78,12 @@ class Workers:
     def __init__(self) -> None:
         self._known: dict[str, _Worker] = {}
 
-    def choose(self, now: float, addresses: Sequence[str], again: bool = False) -> str:
+    def choose(self, now: float, addresses: Sequence[str], again: bool = False, paces: Paces = ALL_ALIKE) -> str:
         """The worker to ask, from here on with one batch more in flight; ``again``: another has failed the batch already."""
-        address = self._best(now, addresses, again)
+        address = self._best(now, addresses, again, paces)
         self.begun(now, address)
+        if not paces.one_as_another:
+            paces.asked(address)
         return address
 
     def begun(self, now: float, address: str) -> None:
@@ -108,12 +118,16 @@ class Workers:
         worker = self._known.get(address)
         return _failed(now, worker if worker is not None else self._learn(address))
 
-    def health(self, now: float, address: str) -> Health:
+    def is_alone(self, address: str) -> bool:
+        """Whether the batch that was last given to a worker found it idle."""
+        return self._known[address].in_flight == 1
+
+    def health(self, now: float, address: str, paces: Paces = ALL_ALIKE) -> Health:
         """How a worker is; one of which nothing is known is well."""
-        worker = self._known.get(address)
+        worker, pace = self._known.get(address), paces.pace(address)
         if worker is None:
-            return Health()
-        return Health(worker.in_flight, worker.doubts, max(0.0, worker.ejected_until - now) if worker.ejected else None)
+            return Health(pace=pace)
+        return Health(worker.in_flight, worker.doubts, max(0.0, worker.ejected_until - now) if worker.ejected else None, pace)
 
     def _learn(self, address: str) -> _Worker:
         if len(self._known) >= MOST_KNOWN:
@@ -123,13 +137,16 @@ class Workers:
         worker = self._known[address] = _Worker()
         return worker
 
-    def _best(self, now: float, addresses: Sequence[str], again: bool) -> str:
+    def _best(self, now: float, addresses: Sequence[str], again: bool, paces: Paces) -> str:
         known = self._known
         ejected = [a for a in addresses if a in known and known[a].ejected]
         due = [a for a in ejected if now >= known[a].ejected_until and not known[a].on_trial]
         if due and not again:
             return min(due, key=lambda address: known[address].asked_at)
         well = [a for a in addresses if a not in ejected] if ejected else addresses
+        if not (again or paces.one_as_another):
+            slow = next((a for a in well if paces.due(a) and a not in known), None)
+            return slow or min(well or addresses, key=lambda address: (*self._idlest_first(address), *paces.preference(address)))
         return min(well or addresses, key=self._doubts_first if again else self._idlest_first)
 
     def _idlest_first(self, address: str) -> tuple[int, int]:

@@ -194,10 +194,15 @@ function functionsRows(model) {
   ]));
 }
 
+function wellbeing(worker) {
+  if (known(worker.tried_in)) return `✗ ejected, tried ${worker.tried_in > 0 ? `in ${seconds(worker.tried_in)}` : "with the next batch"}`;
+  return worker.pace > 1 ? `✗ slow, takes ${digits(worker.pace)} times as long as the others` : "✓ well";
+}
+
 function workersRows(model) {
   return model.routes.flatMap((route) => route.functions.flatMap((each) => each.workers.map((worker) => [
     worker.address, route.name || "(all)", String(worker.in_flight), String(worker.doubts),
-    known(worker.tried_in) ? `✗ ejected, tried ${worker.tried_in > 0 ? `in ${seconds(worker.tried_in)}` : "with the next batch"}` : "✓ well"])));
+    wellbeing(worker)])));
 }
 
 /** What the function's own time comes to, in USD where prices are set. */

@@ -177,7 +177,7 @@ class Watch:
         functions = []
         for standing in model.standings(route.name):
             health = self._watched.health(standing.function)
-            ill_first = sorted(health.items(), key=lambda known: (known[1].tried_in is None, -known[1].doubts))
+            ill_first = sorted(health.items(), key=lambda known: (known[1].tried_in is None, -known[1].doubts, -known[1].pace))
             functions.append(
                 {
                     "function": _shown(standing.function) if not health else f"{len(health)} workers",

@@ -38,6 +38,7 @@ from sluice.buffer_service.invokers.http_exchange import MAX_HEAD_BYTES
 from sluice.buffer_service.invokers.http_refusals import retry_after
 from sluice.buffer_service.invokers.port import NoRoomForAnswer
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
+from sluice.buffer_service.invokers.worker_pace import FEWEST
 from sluice.http.room import Room
 from sluice.lambda_fn import batch_frames
 from sluice.lambda_fn.contract import (
@@ -719,6 +720,23 @@ async def test_a_worker_that_was_alone_and_has_a_batch_is_not_asked_when_another
         gate.set()
         assert await first == b"held"
         assert await http.invoke(f"{a},{b}", b"{}") == b"a"
+
+
+async def test_a_worker_that_is_slow_beside_the_others_is_told_and_asked_last(http, caplog):
+    def answers(seconds):
+        async def answer(_):
+            await asyncio.sleep(seconds)
+            return web.Response(body=b"answer")
+
+        return [answer] * 60
+
+    batch = Batch("m", [Item(id="1", content_type=JSON, body=b"1")])
+    async with scripted(*answers(0.1)) as (a, to_a), scripted(*answers(0.005)) as (b, _), scripted(*answers(0.005)) as (c, _):
+        for _ in range(60):
+            await http.ask(f"{a},{b},{c}", batch)
+        assert http.health(f"{a},{b},{c}")[a].pace > 2
+    assert len(to_a) == FEWEST + 1  # the first batch of all says how long one takes, and nothing of who took it
+    assert [record.getMessage() for record in caplog.records if f"worker {a} takes" in record.getMessage()]
 
 
 async def test_of_equally_idle_workers_the_one_that_failed_last_is_asked_last(http):
