@@ -45,6 +45,7 @@ BY_NAME = (
     "overload",
     "rate_step",
     "sizes_live",
+    "slow_worker",
     "soak",
     "throttling",
     "two_processes",
