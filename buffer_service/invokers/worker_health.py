@@ -145,9 +145,15 @@ class Workers:
             return min(due, key=lambda address: known[address].asked_at)
         well = [a for a in addresses if a not in ejected] if ejected else addresses
         if not (again or paces.one_as_another):
-            slow = next((a for a in well if paces.due(a) and a not in known), None)
-            return slow or min(well or addresses, key=lambda address: (*self._idlest_first(address), *paces.preference(address)))
+            tried = next((a for a in paces.due() if a not in known and a in addresses), None)
+            return tried or self._quickest(well or addresses, paces)
         return min(well or addresses, key=self._doubts_first if again else self._idlest_first)
+
+    def _quickest(self, addresses: Sequence[str], paces: Paces) -> str:
+        """Of the idlest."""
+        standing = list(map(self._idlest_first, addresses))
+        least = min(standing)
+        return min((a for a, its in zip(addresses, standing, strict=True) if its == least), key=paces.preference)
 
     def _idlest_first(self, address: str) -> tuple[int, int]:
         worker = self._known.get(address)

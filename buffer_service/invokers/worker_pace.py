@@ -19,7 +19,7 @@ GAIN = 1 / 16  # of a batch, once as many were seen
 CLIPPED = 0.7  # of a logarithm, at most: a batch that took ten times as long says no more than one that took twice as long
 ALIKE = 1.25
 PASSED_OVER = 128  # so that less than one batch in a hundred goes to a slow worker to see whether he still is
-COMPARED_AT = 16  # workers for each batch after which they are compared again, or fewer
+COMPARED_AFTER = 4  # batches, or a sixteenth of the workers where that is more
 
 
 class _Level:
@@ -61,9 +61,9 @@ class Paces:
         """The least of those that are as idle is asked first."""
         return self._workers[worker].n if worker in self._unknown else FEWEST + 1, self.pace(worker)
 
-    def due(self, worker: str) -> bool:
-        """Whether he is slow, and to be asked to see whether he still is."""
-        return self._passed_over.get(worker, 0) >= PASSED_OVER
+    def due(self) -> list[str]:
+        """The slow ones that are to be asked to see whether they still are."""
+        return [worker for worker, batches in self._passed_over.items() if batches >= PASSED_OVER]
 
     def asked(self, worker: str) -> None:
         """A batch goes to this one."""
@@ -87,7 +87,7 @@ class Paces:
         of_size.move(beyond)
         self._tried.discard(worker)
         self._uncompared += 1
-        return self._compare() if self._uncompared * COMPARED_AT >= len(self._workers) else []
+        return self._compare() if self._uncompared >= max(COMPARED_AFTER, len(self._workers) // 16) else []
 
     def _compare(self) -> list[str]:
         self._uncompared = 0
