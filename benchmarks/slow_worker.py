@@ -45,7 +45,13 @@ class Ran(NamedTuple):
 
 
 class Uncompared(Paces):
-    """Workers of which nothing is learned."""
+    """Workers of which nothing is learned, and which take no turns."""
+
+    def preference(self, worker: str) -> tuple[float, int]:
+        return 1.0, 0
+
+    def in_turn(self) -> Iterator[str]:
+        return iter(())
 
     def took(self, worker: str, size: int, seconds: float) -> list[str]:
         return []
@@ -55,7 +61,7 @@ class FewestInFlight(HttpInvoker):
     """The client for workers that does not compare them."""
 
     def _paces_of(self, function: str, addresses: Sequence[str]) -> Paces:
-        return self._paces.setdefault(function, Uncompared())
+        return self._paces.setdefault(function, Uncompared(addresses))
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from sluice.buffer_service.invokers.port import (
     NoRoomForAnswer,
     UnknownFunction,
 )
-from sluice.buffer_service.invokers.worker_health import ALL_ALIKE, MOST_KNOWN, End, Health, Workers
+from sluice.buffer_service.invokers.worker_health import MOST_KNOWN, End, Health, Workers
 from sluice.buffer_service.invokers.worker_pace import Paces
 from sluice.http.room import Room
 from sluice.lambda_fn import batch_frames
@@ -88,11 +88,13 @@ class HttpInvoker:
                 end = End.PASSED
                 if alone and question.batch is not None and (seconds := self._clock() - begun) > 0:
                     for slow in paces.took(address, len(question.batch.items), seconds):
-                        _log.warning("worker %s takes %.2g times as long as the others", without_password(slow), paces.pace(slow))
+                        _log.warning("worker %s is slow beside the others, and is asked after them", without_password(slow))
             except FunctionFailed as error:
                 end = _end(error)
                 if isinstance(error, NoRoomForAnswer):
                     raise
+                if isinstance(error, FunctionBusy):
+                    paces.refused(address)
                 if not _is_gone(error):
                     error.worker = address
                     raise
@@ -121,16 +123,15 @@ class HttpInvoker:
 
     def health(self, function: str) -> Mapping[str, Health]:
         """How each of several workers is, by its address as it may be shown; one that is alone is always asked."""
-        addresses, paces = worker_addresses(function), self._paces.get(function, ALL_ALIKE)
+        addresses, paces = worker_addresses(function), self._paces.get(function)
         now = self._clock()
         return {without_password(address): self._workers.health(now, address, paces) for address in addresses if len(addresses) > 1}
 
     def _paces_of(self, function: str, addresses: Sequence[str]) -> Paces:
-        paces = self._paces.get(function)
-        if paces is None:
-            if len(self._paces) >= MOST_FUNCTIONS:
-                del self._paces[next(iter(self._paces))]  # it is learned again by the next batches
-            paces = self._paces[function] = Paces(addresses)
+        paces = self._paces.pop(function, None) or Paces(addresses)
+        if len(self._paces) >= MOST_FUNCTIONS:
+            del self._paces[next(iter(self._paces))]  # that was asked longest ago; it is learned again by the next batches
+        self._paces[function] = paces
         return paces
 
     def _note(self, address: str, ejected: bool) -> None:

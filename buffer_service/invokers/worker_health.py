@@ -1,9 +1,10 @@
 """Which of several identical workers is asked: the state of their health, without a clock or I/O. Facts in, an address out.
 
     choose      one that is due for a trial, of several the one that was asked longest ago; else of those that are well the one with
-                the fewest batches in flight, of equals the one that failed least lately, of these the quickest, or one of which
-                little is known (``worker_pace.py``), of equals the earliest named. With none that is well, all count as well: a
-                rule that found everybody ill says nothing about any of them. A slow one is asked now and then all the same.
+                the fewest batches in flight, of equals the one that failed least lately, of these one that is not slow beside the
+                others (``worker_pace.py``), of equals the one that was asked longest ago, where nobody takes turns the earliest
+                named. With none that is well, all count as well: a rule that found everybody ill says nothing about any of them.
+                A slow one is asked now and then all the same.
     begun       one that is alone is asked
     ended       how its call ended
     blame       it failed a batch that another one answered
@@ -50,10 +51,6 @@ class Health(NamedTuple):
     pace: float = 1.0
 
 
-ALL_ALIKE = Paces()
-"""Of workers of which nothing is known."""
-
-
 @dataclass(slots=True)
 class _Worker:
     in_flight: int = 0
@@ -78,11 +75,11 @@ class Workers:
     def __init__(self) -> None:
         self._known: dict[str, _Worker] = {}
 
-    def choose(self, now: float, addresses: Sequence[str], again: bool = False, paces: Paces = ALL_ALIKE) -> str:
+    def choose(self, now: float, addresses: Sequence[str], again: bool = False, paces: Paces | None = None) -> str:
         """The worker to ask, from here on with one batch more in flight; ``again``: another has failed the batch already."""
         address = self._best(now, addresses, again, paces)
         self.begun(now, address)
-        if not paces.one_as_another:
+        if paces is not None:
             paces.asked(address)
         return address
 
@@ -122,9 +119,9 @@ class Workers:
         """Whether the batch that was last given to a worker found it idle."""
         return self._known[address].in_flight == 1
 
-    def health(self, now: float, address: str, paces: Paces = ALL_ALIKE) -> Health:
+    def health(self, now: float, address: str, paces: Paces | None = None) -> Health:
         """How a worker is; one of which nothing is known is well."""
-        worker, pace = self._known.get(address), paces.pace(address)
+        worker, pace = self._known.get(address), 1.0 if paces is None else paces.pace(address)
         if worker is None:
             return Health(pace=pace)
         return Health(worker.in_flight, worker.doubts, max(0.0, worker.ejected_until - now) if worker.ejected else None, pace)
@@ -137,20 +134,25 @@ class Workers:
         worker = self._known[address] = _Worker()
         return worker
 
-    def _best(self, now: float, addresses: Sequence[str], again: bool, paces: Paces) -> str:
+    def _best(self, now: float, addresses: Sequence[str], again: bool, paces: Paces | None) -> str:
         known = self._known
         ejected = [a for a in addresses if a in known and known[a].ejected]
         due = [a for a in ejected if now >= known[a].ejected_until and not known[a].on_trial]
         if due and not again:
             return min(due, key=lambda address: known[address].asked_at)
         well = [a for a in addresses if a not in ejected] if ejected else addresses
-        if not (again or paces.one_as_another):
-            tried = next((a for a in paces.due() if a not in known and a in addresses), None)
-            return tried or self._quickest(well or addresses, paces)
+        if paces is not None and not again:
+            return self._in_turn(well or addresses, paces)
         return min(well or addresses, key=self._doubts_first if again else self._idlest_first)
 
-    def _quickest(self, addresses: Sequence[str], paces: Paces) -> str:
-        """Of the idlest."""
+    def _in_turn(self, addresses: Sequence[str], paces: Paces) -> str:
+        """Of the idlest, the one whose turn it is; or a slow one that is idle, and due."""
+        for address in paces.due():
+            if address in addresses and not self._idlest_first(address)[0]:
+                return address
+        for address in paces.in_turn():
+            if address not in self._known and address in addresses:
+                return address
         standing = list(map(self._idlest_first, addresses))
         least = min(standing)
         return min((a for a, its in zip(addresses, standing, strict=True) if its == least), key=paces.preference)

@@ -686,7 +686,7 @@ async def test_answers_are_not_compressed_where_the_worker_would(http):
         assert await http.invoke(url, b"{}") == b"x" * 10_000
 
 
-async def test_of_several_workers_the_one_with_the_fewest_batches_in_flight_is_asked_and_the_earliest_named_of_equals(http):
+async def test_of_several_workers_the_one_with_the_fewest_batches_in_flight_is_asked_and_of_equals_the_one_asked_longest_ago(http):
     gate = asyncio.Event()
 
     async def held(_):
@@ -728,15 +728,15 @@ async def test_a_worker_that_is_slow_beside_the_others_is_told_and_asked_last(ht
             await asyncio.sleep(seconds)
             return web.Response(body=b"answer")
 
-        return [answer] * 60
+        return [answer] * 140
 
     batch = Batch("m", [Item(id="1", content_type=JSON, body=b"1")])
-    async with scripted(*answers(0.1)) as (a, to_a), scripted(*answers(0.005)) as (b, _), scripted(*answers(0.005)) as (c, _):
-        for _ in range(60):
+    async with scripted(*answers(0.04)) as (a, to_a), scripted(*answers(0.005)) as (b, _), scripted(*answers(0.005)) as (c, _):
+        for _ in range(140):
             await http.ask(f"{a},{b},{c}", batch)
-        assert http.health(f"{a},{b},{c}")[a].pace > 2
-    assert len(to_a) == FEWEST + 1  # the first batch of all says how long one takes, and nothing of who took it
-    assert [record.getMessage() for record in caplog.records if f"worker {a} takes" in record.getMessage()]
+        assert http.health(f"{a},{b},{c}")[a].pace > 1.5
+    assert len(to_a) <= FEWEST + 3
+    assert [record for record in caplog.records if f"worker {a} is slow" in record.getMessage()]
 
 
 async def test_of_equally_idle_workers_the_one_that_failed_last_is_asked_last(http):

@@ -209,7 +209,7 @@ async def test_routes_are_told_with_their_variants_and_what_they_took(function):
     assert [table["route"] for table in model["plan"]["tables"]] == ["small", "large", "large"]
 
 
-async def test_a_function_that_is_not_asked_is_told_and_a_worker_that_is_ejected_without_its_password(function):
+async def test_a_function_that_is_not_asked_is_told_and_a_worker_that_is_ejected_or_slow_without_its_password(function):
     workers = [f"http://user:secret@127.0.0.{i}:9/" for i in range(1, 2 * MOST_WORKERS_TOLD)]
     invoker = HttpInvoker(timeout=1.0)
     plans = Plans(Plan(model="m", function=",".join(workers), policy=TABLE))
@@ -217,12 +217,14 @@ async def test_a_function_that_is_not_asked_is_told_and_a_worker_that_is_ejected
         for _ in range(EJECT_AFTER):
             invoker._workers.choose(invoker._clock(), [workers[-1]])
             invoker._workers.ended(invoker._clock(), workers[-1], End.GONE)
+        invoker._paces_of(",".join(workers), workers).slow[workers[-2]] = 2.5
         _, _, body = await buffer.get("/status")
     (function_told,) = json.loads(body)["models"][0]["routes"][0]["functions"]
     first, *others = function_told["workers"]
     assert first["address"] == workers[-1].replace("user:secret", "***")
     assert 0 < first["tried_in"] <= 1.0 and first["doubts"] == EJECT_AFTER
     assert all(other["tried_in"] is None for other in others)
+    assert [other["pace"] for other in others] == [2.5, *[1.0] * (len(others) - 1)]
     assert len(function_told["workers"]) == MOST_WORKERS_TOLD
     assert function_told["workers_left_out"] == len(workers) - MOST_WORKERS_TOLD
     assert b"secret" not in body
