@@ -14,12 +14,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +25,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.sleeper import sleeper, sleeping_worker
 from benchmarks.smoke import usually
 from benchmarks.verdict import verdict
 from sluice.batching import policy as policies
@@ -44,6 +41,7 @@ from sluice.optimizer.simulation.event_loop import simulate_deployment
 
 MODEL, MEMORY = "googlenet", 1769
 EACH = 0.0467  # s of a request
+SLEEPER = sleeper(MODEL, 0.0, EACH)
 LARGEST, LARGEST_OF_FUNCTION = 16, 4
 ARRIVALS = mmpp2(60, 6, 0.2, 0.1)
 MOST_WORKERS = 4
@@ -71,8 +69,8 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         log = stack.enter_context((folder / "log").open("wb"))
-        addresses = [stack.enter_context(worker(log.fileno())) for _ in range(MOST_WORKERS)]
-        function = {"name": name, "environment": sleeper(), "concurrency_limit": 4 * WARM}
+        addresses = [stack.enter_context(sleeping_worker(SLEEPER, log.fileno())) for _ in range(MOST_WORKERS)]
+        function = {"name": name, "environment": SLEEPER, "concurrency_limit": 4 * WARM}
         cloud = stack.enter_context(lambda_process([function]))
         redis = stack.enter_context(RedisServer())
         (plans := folder / "plans").mkdir()
@@ -146,24 +144,6 @@ def profile_of(function: str, overhead: float, largest: int) -> ServiceProfile:
     """A sleeper behind its way."""
     points = [ProfilePoint(MEMORY, b, ServiceTime(EACH * b), EACH * b, overhead) for b in range(1, largest + 1)]
     return ServiceProfile(function=function, points=points)
-
-
-def sleeper() -> dict[str, str]:
-    """The environment of a worker or function."""
-    return {"SLUICE_MODEL_NAME": MODEL, "SLUICE_SLEEPER_INTERCEPT": "0", "SLUICE_SLEEPER_SLOPE": str(EACH)}
-
-
-@contextmanager
-def worker(log: int) -> Iterator[str]:
-    """The address of a worker process."""
-    command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
-    process = subprocess.Popen(command, env=os.environ | sleeper(), stdout=subprocess.PIPE, stderr=log)
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().decode().strip()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 if __name__ == "__main__":

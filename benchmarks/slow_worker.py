@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.sleeper import sleeper, sleeping_worker
 from benchmarks.smoke import usually
 from sluice.buffer_service.invokers import HttpInvoker
 from sluice.buffer_service.invokers.worker_pace import Paces
@@ -71,8 +69,8 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=usually(600, smoke=60))
     options = parser.parse_args()
     with ExitStack() as stack:
-        slow = stack.enter_context(worker(options.times))
-        others = [stack.enter_context(worker(1.0)) for _ in range(WORKERS - 1)]
+        times = (options.times, *[1.0] * (WORKERS - 1))
+        slow, *others = (stack.enter_context(sleeping_worker(sleeper(MODEL, by * INTERCEPT, by * SLOPE))) for by in times)
         asyncio.run(compare(slow, others, options.batches))
 
 
@@ -116,24 +114,6 @@ async def load(client: HttpInvoker, slow: str, others: Sequence[str], at_once: i
 
     await asyncio.gather(*(ask() for _ in range(at_once)))
     return Ran(np.array(latency), by_slow / batches)
-
-
-@contextmanager
-def worker(times: float) -> Iterator[str]:
-    """The address of a worker that takes so many times as long."""
-    told = {
-        "SLUICE_MODEL_NAME": MODEL,
-        "SLUICE_SLEEPER_INTERCEPT": str(times * INTERCEPT),
-        "SLUICE_SLEEPER_SLOPE": str(times * SLOPE),
-    }
-    command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
-    process = subprocess.Popen(command, env=os.environ | told, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().decode().strip()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 if __name__ == "__main__":

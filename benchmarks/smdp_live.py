@@ -51,6 +51,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.sleeper import sleeper, sleeping_worker
 from benchmarks.smoke import usually
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.errors import InvalidInput
@@ -268,7 +269,8 @@ def run(phases: Sequence[tuple[Policy, int]], setting: Setting, rng: np.random.G
     changes.append((ends[-1], greedy(LARGEST, setting.servers)))
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         redis = stack.enter_context(RedisServer())
-        function = ",".join(stack.enter_context(worker(setting.scale)) for _ in range(setting.servers))
+        told = sleeper(MODEL, setting.scale * INTERCEPT, setting.scale * SLOPE)
+        function = ",".join(stack.enter_context(sleeping_worker(told)) for _ in range(setting.servers))
         plan, record_file = Path(directory, "plan.json"), Path(directory, "record.npz")
 
         def follow(policy: Policy) -> None:
@@ -307,19 +309,6 @@ def part(times: Array, counted: slice, replayed: Replay, record: dict[str, Any])
 
 
 @contextlib.contextmanager
-def worker(scale: float) -> Iterator[str]:
-    """A worker of the scenario; its address."""
-    sleeper = {
-        "SLUICE_MODEL_NAME": MODEL,
-        "SLUICE_SLEEPER_INTERCEPT": repr(scale * INTERCEPT),
-        "SLUICE_SLEEPER_SLOPE": repr(scale * SLOPE),
-    }
-    with child(["sluice.lambda_fn.worker", "--port", "0"], sleeper) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().decode().strip()
-
-
-@contextlib.contextmanager
 def buffer(redis_url: str, plans: str, record: Path) -> Iterator[str]:
     """A buffer that follows the plans; where the model is asked. In the end its record is written."""
     port = chosen_port()
@@ -334,11 +323,10 @@ def buffer(redis_url: str, plans: str, record: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def child(arguments: list[str], environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def child(arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """A module of this project as a process that ends with its owner."""
     process = subprocess.Popen(
         [sys.executable, "-m", *arguments],
-        env=os.environ | (environment or {}),
         stdout=subprocess.PIPE,
         start_new_session=True,
         preexec_fn=die_with_parent(),

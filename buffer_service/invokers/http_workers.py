@@ -86,9 +86,8 @@ class HttpInvoker:
             try:
                 answer = await self._ask(address, question)
                 end = End.PASSED
-                if alone and question.batch is not None and (seconds := self._clock() - begun) > 0:
-                    for slow in paces.took(address, len(question.batch.items), seconds):
-                        _log.warning("worker %s is slow beside the others, and is asked after them", without_password(slow))
+                if alone and question.batch is not None:
+                    _learn(paces, address, len(question.batch.items), self._clock() - begun)
             except FunctionFailed as error:
                 end = _end(error)
                 if isinstance(error, NoRoomForAnswer):
@@ -240,6 +239,12 @@ def worker_addresses(function: str) -> Sequence[str]:
         if addresses.count(address) > 1:
             raise UnknownFunction(f"function: {shown!r} is named twice in {all_shown!r}; allowed: each worker once")
     return addresses
+
+
+def _learn(paces: Paces, address: str, size: int, seconds: float) -> None:
+    if seconds > 0:  # which a clock may not see
+        for slow in paces.took(address, size, seconds):
+            _log.warning("worker %s is slow beside the others, and is asked after them", without_password(slow))
 
 
 def _is_gone(error: FunctionFailed) -> bool:

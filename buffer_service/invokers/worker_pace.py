@@ -67,11 +67,11 @@ class Paces:
 
     def due(self) -> list[str]:
         """The slow ones that are to be asked to see whether they still are."""
-        return [worker for worker in self.slow if self._batches - self._turns[worker] >= PASSED_OVER]
+        return [worker for worker in self.slow if self._is_due(worker)]
 
     def asked(self, worker: str) -> None:
         """A batch goes to this one."""
-        if worker in self.slow and self._batches - self._turns[worker] >= PASSED_OVER:
+        if worker in self.slow and self._is_due(worker):
             self._tried.add(worker)
         self._batches += 1
         del self._turns[worker]
@@ -93,6 +93,9 @@ class Paces:
         of_size.move(beyond if of_size.n < FIRST else clipped)
         self._uncompared += 1
         return self._compare() if self._uncompared >= max(COMPARED_AFTER, len(self._workers) // 16) else []
+
+    def _is_due(self, slow: str) -> bool:
+        return self._batches - self._turns[slow] >= PASSED_OVER
 
     def _compare(self) -> list[str]:
         self._uncompared = 0
