@@ -39,6 +39,7 @@ BY_NAME = (
     "control_day",
     "control_live",
     "control_many",
+    "dead_worker",
     "deployed",
     "flood",
     "overflow_live",

@@ -144,13 +144,13 @@ class Admission:
 
     # -- facts
 
-    def heard(self, now: float, waiting: int, taken: int, in_flight: int, behind: int = 0) -> None:
-        """The queue said that so many wait, how many have left it in batches in all, and how many batches are in flight.
+    def heard(self, now: float, waiting: int, taken: int, busy: int, behind: int = 0) -> None:
+        """The queue said that so many wait, how many have left it in batches in all, and how many servers are ``busy``.
 
         Of those who wait so many stand ``behind`` a newcomer without a slack.
         """
         if not self._elastic:
-            self._note(now, waiting, taken, in_flight >= self._servers, behind)
+            self._note(now, waiting, taken, busy >= self._servers, behind)
 
     def throttled(self, now: float, calls: int, at_work: int) -> None:
         """An elastic function refused a batch for want of concurrency; so many others are at work, of so many members in all."""

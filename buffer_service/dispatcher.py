@@ -26,7 +26,7 @@ from sluice.buffer_service.invokers import (
     Invoker,
     UnknownFunction,
 )
-from sluice.buffer_service.invokers.port import asking
+from sluice.buffer_service.invokers.port import asking, pooling
 from sluice.buffer_service.members import encode_answers as encode_message
 from sluice.buffer_service.route_batches import BACKOFF, LEFT_HEADER, ROUTE_HEADER
 from sluice.buffer_service.route_facts import Caller
@@ -113,6 +113,7 @@ class Dispatcher:
         self._clock = callers.clock
         self._invoker = invoker
         self._ask_function = asking(invoker)
+        self._pool_of = pooling(invoker)
         self._telemetry = telemetry
         self._elsewhere = elsewhere
         self._drained = drained
@@ -333,7 +334,10 @@ class Dispatcher:
         """Ask a function, and tell the state what came of it."""
         answers, told = await self._answers(invocation)
         suspensions = self._state.suspensions
-        self._state.served(self._clock(), invocation.batch_id, answers, invocation.part, told)
+        now = self._clock()
+        if (pool := self._pool_of(invocation.function)) is not None:
+            self._state.pool(now, invocation.function, *pool)
+        self._state.served(now, invocation.batch_id, answers, invocation.part, told)
         if self._state.suspensions > suspensions:
             self._telemetry.suspended()
         self._kick()

@@ -1,7 +1,8 @@
 """The state of one function of a route, as this process finds it: facts in, what helps out.
 
 What may live here: whether the function is asked (``circuit.py``), which payloads it failed on (``suspects.py``), when a worker of
-it crashed, and which remedy a failure has. What may not: a clock, I/O, who waits.
+it crashed, which of its workers are ejected (``worker_health.py``), and which remedy a failure has. What may not: a clock, I/O, who
+waits.
 
     remedy       for                                                                but not where
     ------       ---                                                                -------------
@@ -21,6 +22,7 @@ something since, and else counts as the function's.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
@@ -41,16 +43,39 @@ class Remedy(Enum):
 
 
 class FunctionState:
-    """Of ``function``, which takes batches of at most ``max_batch_size``; ``elastic``: however many at once."""
+    """Of ``function``, which takes batches of at most ``max_batch_size``, on so many ``servers``; ``None``: it is elastic."""
 
-    def __init__(self, function: str, max_batch_size: int, elastic: bool = False) -> None:
+    def __init__(self, function: str, max_batch_size: int, servers: int | None = 1) -> None:
         self.function = function
-        self.elastic = elastic
+        self.servers = servers
         self.under_way = 0  # calls
         self.refused = False  # for now: the last call that it did not take says so, and none that it answered since
         self.circuit = Circuit(max_batch_size)
         self._suspects = Suspects()
         self._crashed_at = self._answered_at = -math.inf
+        self._workers = 1
+        self._tried_at: Sequence[float] = ()  # when, of those that are ejected
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it takes however many batches at once."""
+        return self.servers is None
+
+    def pool(self, now: float, workers: int, tried_in: Sequence[float]) -> None:
+        """It has so many workers; those of them that are ejected are tried in so many seconds."""
+        self._workers, self._tried_at = workers, [now + seconds for seconds in tried_in]
+
+    def ejected(self, now: float) -> int:
+        """How many of its servers are the ejected workers': their part of them, unless those that are well are enough.
+
+        Who is due for a trial is counted among these; and all are, where none is.
+        """
+        if not self._tried_at or self.servers is None:
+            return 0
+        well = self._workers - sum(at > now for at in self._tried_at)
+        if well <= 0:
+            return 0
+        return max(0, self.servers - max(well, math.ceil(self.servers * well / self._workers)))
 
     def parts(self, now: float, items: list[Item]) -> list[Part]:
         """The items of a batch as they are asked for: together, but for those that failed alone before; these come last."""

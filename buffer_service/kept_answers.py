@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 import msgspec
 
 from sluice.buffer_service.invokers import Invoker
-from sluice.buffer_service.invokers.port import asking
+from sluice.buffer_service.invokers.port import Around
 from sluice.buffer_service.kept_requests import Keeper
 from sluice.buffer_service.results import ADDRESS
 from sluice.buffer_service.store import PROCESS_LENGTH
@@ -20,16 +20,12 @@ from sluice.lambda_fn.batch_frames import decode_measured_answers
 from sluice.lambda_fn.contract import Answer, Batch, Item, WireError
 
 
-class KeepingInvoker:
+class KeepingInvoker(Around):
     """A way to functions, beside which ``keeper`` hears of the answers to requests that are kept."""
 
     def __init__(self, invoker: Invoker, keeper: Keeper) -> None:
-        self._invoker = invoker
-        self._ask = asking(invoker)
+        super().__init__(invoker)
         self._keeper = keeper
-
-    async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
-        return await self._invoker.invoke(function, payload, avoid)
 
     def ask(self, function: str, batch: Batch, avoid: str = "") -> Awaitable[bytes]:
         """As the port has it; a batch without such an item, as most are, goes on as it is."""
@@ -37,9 +33,6 @@ class KeepingInvoker:
             if ADDRESS in item.headers:
                 return self._ask_and_keep(function, batch, avoid)
         return self._ask(function, batch, avoid)
-
-    async def close(self) -> None:
-        await self._invoker.close()
 
     async def _ask_and_keep(self, function: str, batch: Batch, avoid: str) -> bytes:
         plain = Batch(batch.model, [_without_address(item) for item in batch.items])

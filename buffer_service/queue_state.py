@@ -16,7 +16,7 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
     arrivals                        as many as fit are accepted, in order; they arrived when they came, as long ago as their ages
                                     say, and are recorded
     then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes; from some tables so
-                                    many batches ``at_most``
+                                    many batches ``at_most``, and with servers that are ``ejected`` as if they were busy
     measured                        the batches are recorded, whatever else the call brings
     direct                          those who left without having been here are recorded, and count as taken
 
@@ -116,18 +116,20 @@ class QueueState:
             batcher.accept(now, arrivals, ages=ages)
             if events.serving is not None and not events.serving:
                 del self.seen[process]
-            return self._outcome(batcher, now, (accepted, [], [], dead, None), all_lend)
-        step = batcher.advance(now, arrivals, at_most=events.at_most, ages=ages)
+            return self._outcome(batcher, now, (accepted, [], [], dead, None), events, all_lend)
+        step = batcher.advance(now, arrivals, at_most=events.at_most, ages=ages, ejected=events.ejected)
         for member in step.dropped:
             self.attempts.pop(member[:ID_LENGTH], None)
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]
         released = [self._release(*left) for left in zip(names, step.arrived, step.batches, strict=True)]
         wake_in = None if step.wake_at is None else step.wake_at - now
-        return self._outcome(batcher, now, (accepted, released, list(step.dropped), dead, wake_in), all_lend)
+        return self._outcome(batcher, now, (accepted, released, list(step.dropped), dead, wake_in), events, all_lend)
 
-    def _outcome(self, batcher: Batcher[bytes], now: float, happened: _Happened, all_lend: bool | None) -> Outcome:
+    def _outcome(self, batcher: Batcher[bytes], now: float, happened: _Happened, events: Events, all_lend: bool | None) -> Outcome:
         """What ``happened``, and how the queue is left."""
-        return Outcome(*happened, len(batcher), batcher.behind(now), self.taken, self._busy(), self.epoch, all_lend)
+        tables = zip(batcher.policy.tables, batcher.busy(events.ejected), strict=True)
+        busy = sum(busy for table, busy in tables if table.servers is not None)
+        return Outcome(*happened, len(batcher), batcher.behind(now), self.taken, busy, self.epoch, all_lend)
 
     def _complete(self, batch_ids: Sequence[str]) -> list[str]:
         """Those of these that were in flight, and are no more."""
@@ -142,13 +144,6 @@ class QueueState:
         self.in_flight[batch_id] = tuple(zip(arrived, members, strict=True))
         self.taken += len(members)
         return Released(batch_id, list(members))
-
-    def _busy(self) -> int:
-        """Batches in flight, where that bounds something."""
-        if self.batcher is None:
-            return 0
-        tables = zip(self.batcher.policy.tables, self.batcher.busy(), strict=True)
-        return sum(busy for table, busy in tables if table.servers is not None)
 
     def _withdraw(self, batcher: Batcher[bytes], members: Sequence[bytes]) -> None:
         gone = Counter(members)

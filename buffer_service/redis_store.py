@@ -24,7 +24,7 @@ import logging
 import re
 import secrets
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Any, cast
@@ -279,12 +279,12 @@ class RedisQueue:
             0 if events.recorded else self._arrivals_kept,
             pack_floats(events.ages or (0.0,) * len(events.arrivals), events.sizes),
         )
-        arguments += (len(events.gone), "".join(f"{place}:{most}," for place, most in events.at_most))
+        arguments += (len(events.gone), _by_place(events.at_most))
         if events.measured and self._batches_kept:
             arguments += (self._batches_kept, len(events.measured), pack_batches(events.measured))
         else:
             arguments += (0, 0, "")
-        arguments += (events.refused, pack_floats(events.direct))
+        arguments += (events.refused, pack_floats(events.direct), _by_place(events.ejected))
         arguments += events.completed
         arguments += serving or ()
         arguments += events.gone
@@ -320,6 +320,11 @@ class RedisQueue:
             raise
         self._refused = None
         return answers
+
+
+def _by_place(numbers: Sequence[tuple[int, int]]) -> str:
+    """A number for each of some tables."""
+    return "".join(f"{place}:{number}," for place, number in numbers)
 
 
 def _set_aside(shapes: Mapping[str, str], aside: str | None = None, begins_anew: tuple[str, ...] = ()) -> Command:

@@ -65,7 +65,7 @@ class RouteAdmission:
         if self._functions.all_open:
             self.lost()  # what leaves the queue to be refused says nothing of the rate of service
         elif self._of_servers is not None:
-            self._of_servers.heard(now, outcome.queue_length, outcome.taken, outcome.in_flight, outcome.behind)
+            self._of_servers.heard(now, outcome.queue_length, outcome.taken, outcome.busy, outcome.behind)
 
     def lost(self) -> None:
         """The queue began anew."""

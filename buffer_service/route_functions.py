@@ -14,6 +14,9 @@ A function whose circuit is open, and which would be tried, comes after those th
 that takes nothing, nothing is taken while another function is asked and its table ends the wait, for nothing would bound what that
 one gets in its place; but one batch where it is to be tried. Where no other table ends the wait at the length that the queue has,
 the queue reads this one all the same (``policy.decide``), and its batch goes to a function that is asked.
+
+Of a function with several workers the servers of those that are ejected count as busy, so that the others have no more at once than
+with them; the first to be due for a trial has its server back.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ class RouteFunctions:
         known, self._states = self._states, {}
         for function, table in zip(functions, rule.tables, strict=True):
             state = known.get(function) or FunctionState(function, table.max_batch_size)
-            state.elastic = table.servers is None
+            state.servers = table.servers
             state.circuit.max_batch_size = table.max_batch_size
             self._states[function] = state
         self._of_table = list(self._states.values())
@@ -130,6 +133,16 @@ class RouteFunctions:
             elif state.elastic and (state.circuit.open or state.refused):
                 most[place] = 1
         return list(most.items()) if any(well and place not in most for place, well in enumerate(asked)) else ()
+
+    def pool(self, now: float, function: str, workers: int, tried_in: Sequence[float]) -> None:
+        """A function, if it is one of these, has so many workers; those that are ejected are tried in so many seconds."""
+        if (state := self._states.get(function)) is not None:
+            state.pool(now, workers, tried_in)
+
+    def ejected(self, now: float) -> Sequence[tuple[int, int]]:
+        """How many servers of tables are ejected, by the places of these tables, where any are."""
+        of_table = [(place, state.ejected(now)) for place, state in enumerate(self._of_table)]
+        return [(place, servers) for place, servers in of_table if servers]
 
     @property
     def all_open(self) -> bool:

@@ -9,6 +9,7 @@ them what is to be done. The same facts give the same instructions.
     called                        what the queue answered to the call that was asked for, or how it failed
     fetched                       the bodies of a batch that other processes were asked for
     served                        what the function answered to a batch, or how it failed
+    pool                          how many workers a function has, and when those that are ejected are tried
     sent, moved                   how a message to another process, and a move to another route, ended
     follow, retire, leave         the plan has another table or function; has this route no more; the process ends
 
@@ -47,7 +48,7 @@ import logging
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -362,6 +363,10 @@ class RouteState:
         self._batches.served(now, batch_id, answers, part, told)
         self._heed_batches(now)
 
+    def pool(self, now: float, function: str, workers: int, tried_in: Sequence[float]) -> None:
+        """A function has so many workers; those that are ejected are tried in so many seconds."""
+        self._functions.pool(now, function, workers, tried_in)
+
     def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
         """A message is in the other process's list, or the store was away."""
         self._batches.sent(now, message, error)
@@ -475,15 +480,15 @@ class RouteState:
         serving = sorted(self._batches.under_way) if asked.swept is not None else None
         clearing = self._facts.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install or asked.swept)
         leaving = self._facts.ending and not clearing and not self._callers_here()
-        at_most = self._batches.at_most(now)
+        at_most, ejected = self._batches.at_most(now), self._functions.ejected(now)
         if asked.adoptions:
             moved = [member for adoption in asked.adoptions for member in adoption.members]
             moving = Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone, at_most=at_most)
-            return replace(moving, measured=self._batches.brought(now, asked.goodbye), refused=asked.refused)
+            return replace(moving, measured=self._batches.brought(now, asked.goodbye), refused=asked.refused, ejected=ejected)
         members, ages = [member for _, member in asked.arrivals], [now - came for came, _ in asked.arrivals]
         sizes = member_sizes(members) if self._arrivals.sizes_told else ()
         measured = self._batches.brought(now, asked.goodbye)
-        told = sizes, at_most, measured, asked.refused, [now - came for came in asked.direct]
+        told = sizes, at_most, measured, asked.refused, [now - came for came in asked.direct], ejected
         return Events(members, asked.completed, serving, leaving, ages, False, asked.gone, *told)
 
     # -- what the queue answered

@@ -75,10 +75,12 @@ class Events:
     learned; for that alone are ``sizes``, that of each arrival or ``nan``; without it none was told. ``recorded`` arrivals are in
     the record already: they come from another queue of the model. ``gone`` are members of this process's callers who wait no
     more. ``at_most`` are places of tables whose functions take no more now, and how many batches this process takes from each by
-    this call before it has ended (``policy.py``). ``measured`` are batches for the record of batches, of this route, whose
-    ``ended_at`` counts from this call. So many requests were ``refused`` since the last, as too many waited: they are in no
-    record, and whoever plans is to know of them. ``direct`` says, as ``ages`` do, when those came who left in batches of this
-    process without having waited at the queue: they are recorded, and count as taken; none come with ``recorded`` arrivals.
+    this call before it has ended (``policy.py``); ``ejected`` are places of tables some of whose servers are, as far as this
+    process knows, and how many: they count as busy, but for the last that a table has. ``measured`` are batches for the record of
+    batches, of this route, whose ``ended_at`` counts from this call. So many requests were ``refused`` since the last, as too many
+    waited: they are in no record, and whoever plans is to know of them. ``direct`` says, as ``ages`` do, when those came who left
+    in batches of this process without having waited at the queue: they are recorded, and count as taken; none come with
+    ``recorded`` arrivals.
     """
 
     arrivals: Sequence[bytes] = ()
@@ -93,6 +95,7 @@ class Events:
     measured: Sequence[MeasuredBatch] = ()
     refused: int = 0
     direct: Sequence[float] = ()
+    ejected: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class Outcome:
     The first ``accepted`` arrivals were taken, the rest refused because the queue is full. ``wake_in`` is the time in seconds until
     ``advance`` must be called again, at the latest. ``dropped`` were older than the policy serves, ``dead`` were lost too often.
     Of the ``queue_length`` that wait, ``behind`` stand behind who comes now without a slack. ``taken`` is how many members have
-    left in batches since the queue began, ``in_flight`` how many batches are in flight of the tables whose servers are bounded.
+    left in batches since the queue began, ``busy`` how many servers have a batch in flight or are ejected, of tables that have any.
     Another ``epoch`` than the last time means that the store lost the queue in between. ``all_lend`` says, at a sweep, whether all
     processes that were heard of lately read tickets and lend bodies; else ``None``.
     """
@@ -115,7 +118,7 @@ class Outcome:
     queue_length: int = 0
     behind: int = 0
     taken: int = 0
-    in_flight: int = 0
+    busy: int = 0
     epoch: str = ""
     all_lend: bool | None = None
 

@@ -30,7 +30,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers import Invoker
-from sluice.buffer_service.invokers.port import asking
+from sluice.buffer_service.invokers.port import Around
 from sluice.buffer_service.kept_requests import REPLAYED
 from sluice.http.connection import Fields
 from sluice.http.server import Client, Request
@@ -149,18 +149,13 @@ class TracedRequest:
         span.end(self._began + round(seconds * NANOSECONDS))
 
 
-class TracedInvoker:
-    """A way to functions, with a span of each batch and of its invocation."""
+class TracedInvoker(Around):
+    """A way to functions, with a span of each batch and of its invocation; what is asked beside batches has none."""
 
     def __init__(self, invoker: Invoker, tracer: Tracer, clock: Callable[[], int]) -> None:
-        self._invoker = invoker
-        self._ask = asking(invoker)
+        super().__init__(invoker)
         self._tracer = tracer
         self._clock = clock
-
-    async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
-        """What is asked beside batches, as what a function serves, has no span."""
-        return await self._invoker.invoke(function, payload, avoid)
 
     async def ask(self, function: str, batch: Batch, avoid: str = "") -> bytes:
         attributes: dict[str, str | int] = {"sluice.model": batch.model, "sluice.batch.size": len(batch.items)}
@@ -177,9 +172,6 @@ class TracedInvoker:
         finally:
             for each in (span, whole):
                 each.end(self._clock())
-
-    async def close(self) -> None:
-        await self._invoker.close()
 
 
 def _link(item: Item) -> Link | None:

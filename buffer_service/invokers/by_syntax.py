@@ -12,7 +12,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.invokers.aws_api import AwsInvoker
 from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
 from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved, worker_addresses
-from sluice.buffer_service.invokers.port import FunctionUnavailable, Invoker
+from sluice.buffer_service.invokers.port import FunctionUnavailable, Invoker, Pool
 from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
 from sluice.buffer_service.invokers.worker_health import Health
 from sluice.http.room import Room
@@ -54,6 +54,10 @@ class InvokerBySyntax:
     def health(self, function: str) -> Mapping[str, Health]:
         """``HttpInvoker.health`` of workers; of a function of a platform there is nothing to tell."""
         return self._http.health(function) if function.startswith(("http://", "https://")) else {}
+
+    def pool(self, function: str) -> Pool | None:
+        """``HttpInvoker.pool`` of workers."""
+        return self._http.pool(function) if function.startswith(("http://", "https://")) else None
 
     async def close(self) -> None:
         invokers: Iterable[Invoker] = (self._http, *self._aws.values())

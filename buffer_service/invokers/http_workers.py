@@ -19,6 +19,7 @@ from sluice.buffer_service.invokers.port import (
     FunctionCrashed,
     FunctionUnavailable,
     NoRoomForAnswer,
+    Pool,
     UnknownFunction,
 )
 from sluice.buffer_service.invokers.worker_health import MOST_KNOWN, End, Health, Workers
@@ -125,6 +126,11 @@ class HttpInvoker:
         addresses, paces = worker_addresses(function), self._paces.get(function)
         now = self._clock()
         return {without_password(address): self._workers.health(now, address, paces) for address in addresses if len(addresses) > 1}
+
+    def pool(self, function: str) -> Pool | None:
+        """How many workers a function has, if several, and when those that are ejected are tried."""
+        addresses = worker_addresses(function)
+        return Pool(len(addresses), self._workers.tried_in(self._clock(), addresses)) if len(addresses) > 1 else None
 
     def _paces_of(self, function: str, addresses: Sequence[str]) -> Paces:
         paces = self._paces.pop(function, None) or Paces(addresses)

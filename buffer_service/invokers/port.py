@@ -13,8 +13,8 @@ A function is invoked at least once: after a lost connection or a 5xx of Lambda 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from sluice.batching.errors import FunctionFailed
 from sluice.lambda_fn.contract import Batch, encode_batch
@@ -72,6 +72,19 @@ class BatchInvoker(Invoker, Protocol):
         """``invoke`` with a batch; the answer is in JSON or in frames."""
 
 
+class Pool(NamedTuple):
+    """How many workers a function has, and in how many seconds each of those is tried that are ejected and have no batch."""
+
+    workers: int
+    tried_in: Sequence[float]
+
+
+def pooling(invoker: Invoker) -> Callable[[str], Pool | None]:
+    """What ``invoker`` tells of the workers of a function; ``None`` where it does not choose among several."""
+    own: Callable[[str], Pool | None] | None = getattr(invoker, "pool", None)
+    return own if own is not None else lambda function: None
+
+
 def asking(invoker: Invoker) -> Ask:
     """How ``invoker`` is asked for the answers to a batch: in JSON, where it does not choose."""
 
@@ -80,3 +93,19 @@ def asking(invoker: Invoker) -> Ask:
 
     own: Ask | None = getattr(invoker, "ask", None)
     return own if own is not None else in_json
+
+
+class Around:
+    """A way that is ``invoker``'s but for what a subclass does about batches."""
+
+    def __init__(self, invoker: Invoker) -> None:
+        self._invoker = invoker
+        self._ask = asking(invoker)
+        self.pool = pooling(invoker)
+
+    async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
+        """What is asked beside batches, as what a function serves."""
+        return await self._invoker.invoke(function, payload, avoid)
+
+    async def close(self) -> None:
+        await self._invoker.close()

@@ -126,6 +126,11 @@ class Workers:
             return Health(pace=pace)
         return Health(worker.in_flight, worker.doubts, max(0.0, worker.ejected_until - now) if worker.ejected else None, pace)
 
+    def tried_in(self, now: float, addresses: Sequence[str]) -> list[float]:
+        """Of these that are ejected and have no batch, in how many seconds each is tried."""
+        known = [worker for address in addresses if (worker := self._known.get(address)) is not None] if self._known else ()
+        return [max(0.0, worker.ejected_until - now) for worker in known if worker.ejected and not worker.in_flight]
+
     def _learn(self, address: str) -> _Worker:
         if len(self._known) >= MOST_KNOWN:
             idle = [known for known, worker in self._known.items() if not worker.in_flight]

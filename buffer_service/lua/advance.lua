@@ -37,12 +37,13 @@
 --       14 measured batches kept (0: none)   15 number of those that this call brings   16 these, packed
 --       17 requests that were refused since the last call
 --       18 the ages at this call, '<f' seconds each, of requests that left without having been here, which are recorded and count as taken
+--       19 'PLACE:NUMBER,' for each table so many of whose servers are ejected, which count as busy but for its last
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- The next to leave is the head of 3 or of 12, whose hold begins first, of equals that of 3.
 -- What a table of one column costs is what it costs without there being others: nothing below is read or written for columns alone.
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
---           batches in flight of tables that are not elastic, how many wait behind who comes now without a slack,
+--           servers of tables that are not elastic which have a batch in flight or are ejected, how many wait behind who comes now without a slack,
 --           at a sweep whether all processes that were heard of lately lend bodies: 1, or 0 where one has a hexadecimal name; else -1 }
 
 local process, serial = ARGV[1], ARGV[2]
@@ -187,7 +188,7 @@ local function pop(count)
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
-local argument = 18
+local argument = 19
 for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -389,6 +390,12 @@ if bounded > 0 then
   for place = 1, #tables - 1 do
     in_flight[place + 1] = tonumber(redis.call('HGET', KEYS[11], place) or 0)
     in_flight[1] = in_flight[1] - in_flight[place + 1]
+  end
+  for place, servers in string.gmatch(ARGV[19], '(%d+):(%d+)') do
+    local table_ = tables[place + 1]
+    if table_ and table_.servers > 0 then
+      in_flight[place + 1] = in_flight[place + 1] + math.min(servers, table_.servers - 1)
+    end
   end
 end
 local left = {} -- batches that a table may still release, of those that may not release any number

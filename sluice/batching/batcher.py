@@ -99,10 +99,12 @@ class Batcher(Generic[Member]):
         completed: int = 0,
         at_most: Sequence[tuple[int, int]] = (),
         ages: Sequence[float] = (),
+        ejected: Sequence[tuple[int, int]] = (),
     ) -> Step[Member]:
         """Everything that happened at ``now``: first the completions, of the first table, then the arrivals, then the rule.
 
         ``at_most`` are places of tables and how many batches each of these releases, which has ``ended`` then (``policy.py``).
+        ``ejected`` are places of tables and how many of their servers are ejected: these are not free, whoever has the others.
         """
         self.accept(now, arrivals, completed, ages=ages)
         batches: list[tuple[Member, ...]] = []
@@ -111,7 +113,8 @@ class Batcher(Generic[Member]):
         tables: list[int] = []
         while True:
             ended = {place for place, most in at_most if tables.count(place) >= most} if at_most else ()
-            decision = decide(self.policy, len(self), self._oldest(now), now, *self.busy(), ended=ended, patient=self._patient)
+            busy, oldest = self.busy(ejected), self._oldest(now)
+            decision = decide(self.policy, len(self), oldest, now, *busy, ended=ended, patient=self._patient)
             if decision.drop:
                 dropped.append(self._next()[1])
             elif decision.take:
@@ -124,10 +127,17 @@ class Batcher(Generic[Member]):
             else:
                 return Step(tuple(batches), tuple(arrived), tuple(dropped), decision.wake_at, tuple(tables))
 
-    def busy(self) -> list[int]:
-        """The batches in flight that each of the policy's tables is charged with."""
+    def busy(self, ejected: Sequence[tuple[int, int]] = ()) -> list[int]:
+        """What each of the policy's tables is charged with: its batches in flight, and its servers that are ``ejected``.
+
+        One of its servers at least is not, and an elastic table has none.
+        """
         beside = self._beside[: len(self.policy.beside)]
-        return [self.in_flight - sum(beside), *beside]
+        busy = [self.in_flight - sum(beside), *beside]
+        for place, servers in ejected:
+            if place < len(busy) and (bound := self.policy.tables[place].servers) is not None:
+                busy[place] += min(servers, bound - 1)
+        return busy
 
     def _count(self, table: int, batches: int) -> None:
         self.in_flight += batches

@@ -19,7 +19,8 @@ et al., ATC'19) has workers, and beside them a function whose table releases the
 releases, of the policy's and those beside it in their order, that has a free server and whose hold has ended; after every release
 all are read again with the queue that is left. In 3. the first to end of the holds of all that have a free server wakes.
 ``drop_after`` is the policy's own. A table whose function takes no more for now has ``ended``: it is not read at a length at which
-another has a finite hold, with a free server or without, and is at the others, where nobody would leave by time alone.
+another has a finite hold, with a free server or without, and is at the others, where nobody would leave by time alone. Servers that
+are ejected, as their workers fail, are not free; but one of a table counts as well, whatever is said.
 
 A request may have a ``slack``, seconds on one side or the other of the promise that the table was made for: it waits as one that
 came so much later (or, below 0, earlier), and its holds run from ``arrival + slack``. So a table that waits to the last moment for

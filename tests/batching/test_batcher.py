@@ -72,6 +72,24 @@ def test_never_more_batches_of_a_table_in_flight_than_it_has_servers(policy, eve
             assert servers is None or step.tables.count(table) <= servers
 
 
+@given(policies_with_tables_beside(), stimuli, st.lists(st.integers(0, 4), max_size=8))
+def test_servers_that_are_ejected_have_no_batch_but_for_the_last_of_a_table(policy, events, ejected):
+    batcher, now = Batcher(policy), 1000.0
+    for gap, arrivals, _ in events:
+        now += gap
+        before = batcher.busy()
+        step = batcher.advance(now, range(arrivals), ejected=list(enumerate(ejected)))
+        for place, (table, busy) in enumerate(zip(policy.tables, batcher.busy(), strict=True)):
+            if table.servers is not None and place in step.tables:
+                left = table.servers - (ejected[place] if place < len(ejected) else 0)
+                assert before[place] < busy <= max(1, left)
+
+
+def test_an_ejected_server_of_an_elastic_table_or_of_none_says_nothing():
+    batcher = Batcher(constructors.no_batching())
+    assert len(batcher.advance(0.0, range(3), ejected=[(0, 9), (7, 1)]).batches) == 3
+
+
 @given(st.integers(1, 8), st.integers(0, 64), stimuli)
 def test_nobody_waits_longer_than_the_timeout_of_an_elastic_policy(batch_size, timeout, events):
     policy = constructors.size_or_timeout(batch_size, timeout / 64)

@@ -51,6 +51,7 @@ class QueueInWords:
     left: dict[int, int] = field(
         default_factory=dict
     )  # batches that tables may still release in this call, where these are counted
+    ejected: dict[int, int] = field(default_factory=dict)  # servers, by the place of their table, as who makes this call has it
 
     def check(self, process: str, events: Events, outcome: Outcome, limits: Limits, now: float) -> list[str]:
         """Take a call into account; what is wrong with its outcome."""
@@ -63,7 +64,7 @@ class QueueInWords:
         for batch_id in events.completed:
             for _, member in self.in_flight.pop(batch_id, []):
                 self.losses.pop(member[:ID_LENGTH], None)
-        self.taken_back, self.left = [], dict(events.at_most)
+        self.taken_back, self.left, self.ejected = [], dict(events.at_most), dict(events.ejected)
         dead = self._sweep(process, events, limits, now) if events.serving is not None else []
         expect("put aside", outcome.dead, dead)
         all_lend = not any(name[0] in "0123456789abcdef" for name in self.heard)
@@ -92,7 +93,7 @@ class QueueInWords:
         self.taken += len(events.direct) + sum(len(batch.members) for batch in outcome.batches)
         expect("taken", outcome.taken, self.taken)
         bounded = [place for place, table in enumerate(self.policy.tables) if table.servers is not None]
-        expect("in flight", outcome.in_flight, sum(map(self.busy, bounded)))
+        expect("busy", outcome.busy, sum(map(self.busy, bounded)))
         return wrong
 
     def _sweep(self, process: str, events: Events, limits: Limits, now: float) -> list[bytes]:
@@ -207,9 +208,13 @@ class QueueInWords:
         return all(table.hold[self.row(table)] == float("inf") for table in self.policy.tables)
 
     def busy(self, place: int) -> int:
-        """Batches in flight of a table; those of tables that the policy has not are the first's."""
+        """Batches in flight of a table, and its servers that are ejected, but for one.
+
+        Batches of tables that the policy has not are the first's.
+        """
         places = [int(([*batch_id.split(":"), "0"])[3]) for batch_id in self.in_flight]
-        return sum(of == place or (not place and of >= len(self.policy.tables)) for of in places)
+        ejected = min(self.ejected.get(place, 0), (self.policy.tables[place].servers or 1) - 1)
+        return ejected + sum(of == place or (not place and of >= len(self.policy.tables)) for of in places)
 
     def holds(self) -> dict[int, float]:
         """How long (s) the oldest waits at this length of the queue, by the place of each table that has a free server."""

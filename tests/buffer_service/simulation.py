@@ -32,6 +32,7 @@ from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreU
 from sluice.buffer_service import route_arrivals
 from sluice.buffer_service.callers import Callers, Waiting
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionCrashed, FunctionUnavailable, UnknownFunction
+from sluice.buffer_service.invokers.port import Pool
 from sluice.buffer_service.lending import Lending
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
@@ -82,6 +83,7 @@ SLACKS = {"eager": -0.02, "own": 0.0, "calm": 0.1, "patient": 0.7}
 BESIDE = "functions stand beside others"  # and in some of these runs only one kind of them is ever away, throttled or broken
 TICKETS = "bodies stay with the processes of their callers"
 FAST = "requests come so fast that batches fill at a process"  # as far as it knows from the last two, and waits for
+POOLS = "workers of functions are ejected"
 FILLED = 0.05  # s that it waits so, of which a call to the store is a small part
 CLOCK = "the store's clock is set"  # forward or back; or a replica takes over whose clock is another
 
@@ -117,6 +119,8 @@ class World(Account):
         drawn += (TICKETS,) * (random.Random(f"bodies in {seed}").random() < 0.5)
         self.rng_of_fast = random.Random(f"fast in {seed}")
         drawn += (FAST,) * (self.rng_of_fast.random() < 0.3)
+        self.rng_of_pools = random.Random(f"pools in {seed}")
+        drawn += (POOLS,) * (self.rng_of_pools.random() < 0.3)
         self.faults = frozenset(drawn if faults is None else faults)
         self.struck = self.rng_of_beside.choice(("f", "g", "fg")) if BESIDE in self.faults else "f"  # how their names begin
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
@@ -819,6 +823,14 @@ class SimulatedInvoker:
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         return await self._world.invoke(self._process, function, payload)
+
+    def pool(self, function: str) -> Pool | None:
+        """Of one to four workers any may be ejected."""
+        world, rng = self._world, self._world.rng_of_pools
+        if POOLS not in world.faults or world.loop.time() >= FAULTS_END:
+            return None
+        workers = rng.randint(1, 4)
+        return Pool(workers, [rng.uniform(0.0, 0.5) for _ in range(rng.randint(0, workers))])
 
 
 def _at_once(work: Coroutine[Any, Any, Any]) -> Any:

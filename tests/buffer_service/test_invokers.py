@@ -19,6 +19,7 @@ from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import CredentialRetrievalError
 
 from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument
 from sluice.batching.errors import FunctionFailed, InvalidInput
 from sluice.buffer_service.dispatcher import describe
 from sluice.buffer_service.invokers import (
@@ -31,6 +32,7 @@ from sluice.buffer_service.invokers import (
     LambdaInvoker,
     LocalInvoker,
     UnknownFunction,
+    worker_health,
 )
 from sluice.buffer_service.invokers.aws_api import BACKOFF, RETRIES, full_jitter
 from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT
@@ -737,6 +739,38 @@ async def test_a_worker_that_is_slow_beside_the_others_is_told_and_asked_last(ht
         assert http.health(f"{a},{b},{c}")[a].pace > 1.5
     assert len(to_a) <= FEWEST + 3
     assert [record for record in caplog.records if f"worker {a} is slow" in record.getMessage()]
+
+
+async def test_while_a_worker_is_ejected_the_others_have_one_batch_each_as_with_it(http, monkeypatch):
+    monkeypatch.setattr(worker_health, "FIRST_EJECTION", 60.0)
+    at_work, most = [0, 0], [0, 0]
+
+    @asynccontextmanager
+    async def worker(number):
+        async def answer(request):
+            batch = decode_batch(await request.read())
+            at_work[number] += 1
+            most[number] = max(most[number], at_work[number])
+            await asyncio.sleep(0.005)
+            at_work[number] -= 1
+            return web.Response(body=encode_answers([Answer(item.id, 200, JSON, item.body) for item in batch.items]))
+
+        async with scripted(*[answer] * 100) as (url, _):
+            yield url
+
+    async with scripted() as (dead, _):
+        pass
+    async with worker(0) as a, worker(1) as b:
+        function = f"{dead},{a},{b}"
+        plans = Plans(Plan(model="m", function=function, policy=PolicyDocument.of(constructors.greedy(2, servers=3))))
+        assert http.pool(function) == (3, []) and http.pool(a) is None
+        async with serving(None, None, None, plans, http) as buffer:
+            while not http.pool(function).tried_in:
+                await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(6)))
+            most[:] = 0, 0
+            answers = await asyncio.gather(*(buffer.post("/models/m", b"%d" % i) for i in range(60)))
+    assert [(status, body) for status, _, body in answers] == [(200, b"%d" % i) for i in range(60)]
+    assert most == [1, 1]
 
 
 async def test_of_equally_idle_workers_the_one_that_failed_last_is_asked_last(http):

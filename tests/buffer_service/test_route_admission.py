@@ -38,7 +38,7 @@ class Route:
     def has_slow_servers(self) -> None:
         """A batch took as long as a caller waits; the queue says so many wait."""
         self.admission.served(PATIENCE, 0.0)
-        self.admission.heard(0.0, Outcome(queue_length=100, in_flight=1))
+        self.admission.heard(0.0, Outcome(queue_length=100, busy=1))
 
     def is_throttled(self) -> None:
         """An elastic function refuses a batch for 3 s on end: what is put off would wait for as long."""

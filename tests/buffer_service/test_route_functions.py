@@ -182,7 +182,7 @@ def test_before_an_elastic_function_beside_them_nobody_is_refused_because_the_wo
             bench.come(now, 4)
             call = bench.state.turn(now).call
             if call is not None:
-                bench.state.called(now, Outcome(4, [], wake_in=9.0, queue_length=4 * (i + 1), taken=i, in_flight=1, epoch="1"))
+                bench.state.called(now, Outcome(4, [], wake_in=9.0, queue_length=4 * (i + 1), taken=i, busy=1, epoch="1"))
     assert alone.state.refuses(5.1) is not None
     assert two.state.refuses(5.1) is None
 
@@ -225,6 +225,53 @@ def test_where_no_other_function_is_asked_what_an_elastic_one_refused_is_waited_
     bench.batch(1.1, 1, "p:2:0:1")
     bench.state.served(1.2, "p:2:0:1", Failure(Cause.BUSY, "throttled", retry_after=1.0))
     assert taken_at_most(bench, 1.2) == []
+
+
+def ejected_servers(bench, now):
+    bench.come(now)
+    call = bench.call(now)
+    bench.state.called(now, Outcome(1, epoch="1"))
+    return list(call.events.ejected)
+
+
+@pytest.mark.parametrize(
+    ("servers", "workers", "ejected", "busy"),
+    [
+        (3, 3, 1, 1),
+        (3, 3, 2, 2),
+        (3, 3, 3, 0),  # where none is well all count as well
+        (2, 3, 1, 0),  # those that are well are enough
+        (2, 3, 2, 1),
+        (6, 3, 1, 2),  # two batches at once on each
+        (5, 2, 1, 2),
+        (1, 3, 2, 0),
+    ],
+)
+def test_the_servers_of_workers_that_are_ejected_count_as_busy_until_these_are_due_for_a_trial(servers, workers, ejected, busy):
+    bench = Two(constructors.greedy(4, servers=servers))
+    assert ejected_servers(bench, 1.0) == []
+    bench.state.pool(1.0, "f", workers, [0.5] * ejected)
+    assert ejected_servers(bench, 1.1) == ([(0, busy)] if busy else [])
+    bench.state.pool(1.2, "f", workers, [0.3] * ejected)
+    assert ejected_servers(bench, 1.5) == []
+
+
+def test_of_an_elastic_function_and_of_one_that_the_plan_has_not_no_server_is_ejected():
+    bench = Two()
+    bench.state.pool(1.0, "g", 3, [9.0])
+    bench.state.pool(1.0, "of an earlier plan", 3, [9.0])
+    assert ejected_servers(bench, 1.1) == []
+
+
+def test_a_table_beside_has_ejected_servers_of_its_own_and_another_policy_counts_them_anew():
+    bench = Two(beside=constructors.greedy(2, servers=4))
+    bench.state.pool(1.0, "g", 4, [9.0, 9.0])
+    bench.state.pool(1.0, "f", 2, [9.0])
+    assert ejected_servers(bench, 1.1) == [(1, 2)]  # of f, which has one server, the other worker is enough
+    bench.state.follow(
+        1.2, structs.replace(bench.route, beside=[Beside("g", PolicyDocument.of(constructors.greedy(2, servers=2)))])
+    )
+    assert ejected_servers(bench, 1.3) == []
 
 
 def test_batches_of_servers_are_no_part_of_what_an_elastic_function_beside_them_takes():

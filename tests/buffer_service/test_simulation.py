@@ -56,6 +56,7 @@ from tests.buffer_service.simulation import (
     FAST,
     FAULTS,
     OF_WORKERS,
+    POOLS,
     SIZES,
     STRANGER,
     TICKETS,
@@ -125,16 +126,17 @@ def _seen(world: World) -> set[Any]:
         seen |= {"put aside"} if call.outcome.dead else set()
         seen |= {"moved"} if call.events.recorded else set()
         seen |= {"left waiting"} if call.events.leaving and call.outcome.queue_length else set()
+        seen |= {"ejected"} if call.events.ejected else set()
         seen |= {"a batch of several processes"} if any(len(processes) > 1 for processes in owners) else set()
     return seen
 
 
 @pytest.mark.full
 def test_every_fault_strikes_and_every_end_is_seen():
-    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, TICKETS, SIZES, CLASSES, CLASS_ROUTES, COLUMNS, FAST}
+    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, TICKETS, SIZES, CLASSES, CLASS_ROUTES, COLUMNS, FAST, POOLS}
     wanted |= {"QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {200, 413, 429, 500, 502, 503, 504, "FunctionSuspended"}
-    wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
+    wanted |= {"given up", "put aside", "moved", "left waiting", "ejected", "a batch of several processes"}
     for seed in (*TELLING, *range(SEEDS)):
         wanted -= _seen(simulate(seed))
         if not wanted:

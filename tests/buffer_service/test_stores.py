@@ -219,7 +219,7 @@ async def test_a_batch_gives_a_server_back_to_the_table_that_released_it_when_it
     outcome = await queue.advance(Events([member(i) for i in range(6)]), now=1.0)
     _, beside = outcome.batches
     assert [(batch.members, batch.table) for batch in outcome.batches] == [([member(0)], 0), ([member(1), member(2)], 1)]
-    assert outcome.in_flight == 2
+    assert outcome.busy == 2
     [again] = (await queue.advance(Events(completed=[beside.batch_id]), now=1.1)).batches
     assert (again.members, again.table) == ([member(3), member(4)], 1)
     outcome = await queue.advance(Events(serving=[again.batch_id], completed=["nobody00:1:1:1"]), now=1.2)  # the first is lost
@@ -710,8 +710,9 @@ async def _drive_three_bodies(url, tables, events, limit, slacks, ages):
             at_most = [(place, arrivals % 3) for place in range(4) if event % 6 == 5 and (arrivals >> place) % 2]
             sizes = [float(count + i) for i in range(arrivals)] if arrivals % 2 else []
             aged = [ages[(count + i) % len(ages)] for i in range(arrivals)] if ages else []
-            step = specification.advance(now, fitting, at_most=at_most, ages=aged[: len(fitting)])
-            brought = Events(members, done, serving, ages=aged, gone=gone, sizes=sizes, at_most=at_most)
+            ejected = [(place, 1 + arrivals % 3) for place in range(4) if event % 4 == 1 and (arrivals >> place) % 2]
+            step = specification.advance(now, fitting, at_most=at_most, ages=aged[: len(fitting)], ejected=ejected)
+            brought = Events(members, done, serving, ages=aged, gone=gone, sizes=sizes, at_most=at_most, ejected=ejected)
             for body in bodies:
                 outcome = await body.advance(brought, now=now)
                 assert outcome.accepted == len(fitting)
@@ -720,8 +721,8 @@ async def _drive_three_bodies(url, tables, events, limit, slacks, ages):
                 assert tuple(outcome.dropped) == step.dropped
                 assert outcome.wake_in == (None if step.wake_at is None else step.wake_at - now)
                 assert (outcome.queue_length, outcome.behind) == (len(specification), specification.behind(now))
-                busy = zip(specification.policy.tables, specification.busy(), strict=True)
-                assert outcome.in_flight == sum(batches for table, batches in busy if table.servers is not None)
+                busy = zip(specification.policy.tables, specification.busy(ejected), strict=True)
+                assert outcome.busy == sum(servers for table, servers in busy if table.servers is not None)
             for batch, times in zip(outcome.batches, step.arrived, strict=True):
                 in_flight[batch.batch_id] = batch.table, list(zip(times, batch.members, strict=True))
             count += arrivals
