@@ -145,8 +145,9 @@ class ColdStarts:
         found = np.zeros((2, len(requests)))
         for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
             weight = (right if i else 1 - right) * (up if j else 1 - up)
-            for k in np.flatnonzero(weight > 0):
-                found[:, k] += weight[k] * np.array(self._corner(int(at[k]) + i, int(on[k]) + j, init))
+            weighed = zip((at + i).tolist(), (on + j).tolist(), weight.tolist(), strict=True)
+            corners = [self._corner(row, column, init) if part > 0 else (0.0, 0.0) for row, column, part in weighed]
+            found += weight * np.array(corners).T
         return np.exp(found[0]), np.exp(found[1])
 
     def _at_corner(self, at: int, on: int, init: float) -> tuple[float, float]:

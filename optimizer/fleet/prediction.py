@@ -21,7 +21,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.fleet.group import Group
 from sluice.optimizer.fleet.specification import Family, Fleet
-from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile, estimate_share
+from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantiles, estimate_share
 from sluice.optimizer.simulation.fleet_queues import FleetQueue, FleetSchedule, simulate_fleet
 from sluice.optimizer.simulation.fleet_run import FleetRun
 
@@ -183,7 +183,8 @@ def finite(value: float) -> float | None:
 
 def _predicted(family: Family, allowed: float, run: FleetRun) -> FamilyPrediction:
     percentiles = sorted({*PERCENTILES, family.slo.percentile})
-    latency = {percentile_name(p): estimate_quantile(run.latency, quantile_of(p)).value for p in percentiles}
+    reached = estimate_quantiles(run.latency, [quantile_of(p) for p in percentiles])
+    latency = {percentile_name(p): of.value for p, of in zip(percentiles, reached, strict=True)}
     return FamilyPrediction(
         estimate_share(~run.in_time),
         allowed,

@@ -201,14 +201,12 @@ class SizeOrTimeout:
         array, shape (n_services, max_batch_size, n_times)
             For every batch size allowed.
         """
-        exactly = self._at_timeout.sum(axis=-1)  # c_{n-1}(T): (max_batch_size, n_rows)
-        at_least = np.clip(1 - np.cumsum(exactly, axis=0) + exactly, 0.0, None)  # F_{n-1}(T)
+        exactly, at_least, none = self._left_open
         longest, shortest = times - response[..., :1], times - response[..., -1:]
         apart = bool(((longest > 0) & (shortest < self.timeout)).any())  # else all is decided by the timeout
-        none = np.zeros((self.max_batch_size, 1, 2 * exactly.shape[1]))
         expected = _requests_within(
             np.ascontiguousarray(response, dtype=np.float64),
-            np.ascontiguousarray(np.diff(levels), dtype=np.float64),
+            np.ascontiguousarray(levels[1:] - levels[:-1], dtype=np.float64),
             np.ascontiguousarray(times, dtype=np.float64),
             _Members(
                 self.timeout,
@@ -219,7 +217,15 @@ class SizeOrTimeout:
             ),
             self._openings,
         )
-        return np.asarray(np.clip(expected / self.mean_batch_size[:, None], 0.0, 1.0))
+        within = expected / self.mean_batch_size[:, None]
+        return np.asarray(np.minimum(np.maximum(within, 0.0), 1.0))  # np.clip takes three times as long
+
+    @cached_property
+    def _left_open(self) -> tuple[Array, Array, Array]:
+        """``c_{n-1}(T)`` and ``F_{n-1}(T)``, (max_batch_size, n_rows), and in place of a series that nobody reads one of zeros."""
+        exactly = self._at_timeout.sum(axis=-1)
+        at_least = np.clip(1 - np.cumsum(exactly, axis=0) + exactly, 0.0, None)
+        return exactly, at_least, np.zeros((self.max_batch_size, 1, 2 * exactly.shape[1]))
 
 
 def counting_from_arrivals(arrivals: ArrivalProcess, max_batch_size: int, horizon: float, room: float = LARGEST) -> CountingProcess:

@@ -137,9 +137,10 @@ class SimulatedSetting:
 
 def estimates(run: SimulationResult, demand: Demand, drawn: Drawn, confidence: float, blocks: int) -> dict[str, Any]:
     """What a run says of a setting that is its own: latency, violations, utilisation, mean batch."""
+    reached = run.percentiles(shown_percentiles(demand.slos), confidence, blocks)
     return {
         "slos": demand.slos,
-        "latency": {percentile_name(p): run.percentile(p, confidence, blocks) for p in shown_percentiles(demand.slos)},
+        "latency": {percentile_name(percentile): latency for percentile, latency in reached.items()},
         "violations": demand.violations(run, drawn, confidence, blocks),
         "by_class": demand.by_class(run, drawn, confidence, blocks),
         "utilisation": run.utilisation or 0.0,

@@ -85,6 +85,6 @@ def simulate_setting(
         len(latency),
         LEVELS,
         np.quantile(latency, LEVELS, method="inverted_cdf"),
-        {percentile: result.percentile(percentile) for percentile in percentiles},
+        result.percentiles(percentiles),
         sizes / sizes.sum(),
     )

@@ -12,6 +12,7 @@ Reference: Law, Simulation Modeling and Analysis, section 9.5.3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, log, sqrt
 from typing import NamedTuple
 
@@ -150,18 +151,26 @@ def estimate_quantile(values: Array, quantile: float, confidence: float = 0.95, 
 
     Its end is infinite where the run is too short to bound it.
     """
-    require(0 < quantile < 1, "quantile", quantile, "a number strictly between 0 and 1")
+    return estimate_quantiles(values, (quantile,), confidence, blocks)[0]
+
+
+def estimate_quantiles(values: Array, quantiles: Sequence[float], confidence: float = 0.95, blocks: int = BLOCKS) -> list[Estimate]:
+    """Several at once, for which the values are put in order once."""
+    for quantile in quantiles:
+        require(0 < quantile < 1, "quantile", quantile, "a number strictly between 0 and 1")
     n = len(values)
     require(n >= 2 * (blocks + 1), "n_requests", n, f"at least {2 * (blocks + 1)} for an interval")
-    ordered = values[n - blocks * (n // (blocks + 1)) :].copy()
-    place = _place(len(ordered), quantile)
-    value = _at(ordered, place)
+    # All of them: to select a place takes a sixth of that where values differ, and ten times as long where thousands are equal.
+    ordered = np.sort(values[n - blocks * (n // (blocks + 1)) :])
+    return [_quantile_of(ordered, values, quantile, confidence, blocks) for quantile in quantiles]
+
+
+def _quantile_of(ordered: Array, values: Array, quantile: float, confidence: float, blocks: int) -> Estimate:
+    value = _at(ordered, quantile)
     shares = estimate_share(values <= value, confidence, blocks), estimate_share(values < value, confidence, blocks)
     margin_low, margin_high = _margins(*shares)
-    low = _at(ordered[: place + 1], _place(len(ordered), quantile - margin_high))
-    if quantile + margin_low > 1:
-        return Estimate(value, low, np.inf)
-    return Estimate(value, low, _at(ordered[place:], _place(len(ordered), quantile + margin_low) - place))
+    high = np.inf if quantile + margin_low > 1 else _at(ordered, quantile + margin_low)
+    return Estimate(value, _at(ordered, quantile - margin_high), high)
 
 
 def estimate_quantile_of_counts(counts: NDArray[np.int64], values: Array, quantile: float, confidence: float = 0.95) -> Estimate:
@@ -192,15 +201,10 @@ def _half(merged: Array, confidence: float) -> float:
     return float(special.stdtrit(len(merged) - 1, (1 + confidence) / 2)) * float(merged.std(ddof=1)) / sqrt(len(merged))
 
 
-def _place(n: int, quantile: float) -> int:
-    """Of the smallest of ``n`` values that a share ``quantile``, at most 1, does not exceed."""
-    return max(0, ceil(quantile * n - 1e-9) - 1)
-
-
-def _at(values: Array, place: int) -> float:
-    """The value at a place of their order, in which they are put as far as that takes: what is before it is no larger."""
-    values.partition(place)  # nan last; to order all takes five times as long
-    return np.inf if np.isnan(values[place]) else float(values[place])
+def _at(ordered: Array, quantile: float) -> float:
+    """The smallest of ascending values, ``nan`` last, that a share ``quantile``, at most 1, does not exceed."""
+    value = float(ordered[max(0, ceil(quantile * len(ordered) - 1e-9) - 1)])
+    return np.inf if np.isnan(value) else value
 
 
 def _merged(means: Array) -> Array:

@@ -6,6 +6,7 @@ number: two policies run with the same seed meet the same luck.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +19,7 @@ from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cost import BatchCost, Billing, predict_cost
 from sluice.optimizer.compiled import compiled
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile, estimate_share
+from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile, estimate_quantiles, estimate_share
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.queue_loop import COLD
 from sluice.optimizer.simulation.queue_run import QueueRun, Scalar, checked_times
@@ -167,6 +168,11 @@ class SimulationResult:
         What is not answered counts as answered never; the first block, in which the system fills, is left out.
         """
         return estimate_quantile(self.latency, quantile_of(percentile), confidence, blocks)
+
+    def percentiles(self, percentiles: Sequence[float], confidence: float = 0.95, blocks: int = BLOCKS) -> dict[float, Estimate]:
+        """Several of these, at little more than the cost of one."""
+        estimates = estimate_quantiles(self.latency, [quantile_of(each) for each in percentiles], confidence, blocks)
+        return dict(zip(percentiles, estimates, strict=True))
 
     def estimate_violations(self, latency: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
         """Share of the requests that in equilibrium are not answered within ``latency`` seconds, in the same way."""

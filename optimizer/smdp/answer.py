@@ -184,7 +184,7 @@ def _with_phases(problem: SmdpProblem, seconds_left: SecondsLeft) -> Answer:
     one, tables = solve_one_table(solution, queue), PhaseTables.of(solution)
     filtered = simulate_filtered(problem, tables, one)
     runs = {"filtered": filtered.run, "one table": filtered.run_of_one}
-    latency = {name: {percentile_name(p): run.percentile(p).value for p in _shown()} for name, run in runs.items()}
+    latency = {name: {percentile_name(p): of.value for p, of in run.percentiles(_shown()).items()} for name, run in runs.items()}
     return Answer(problem, solution, tables.tables, latency=latency, latency_is_exact=False, one_table=one, filtered=filtered)
 
 
