@@ -133,6 +133,8 @@ class Dispatcher:
 
     def start(self) -> None:
         """Install the policy, announce this process, and serve from then on."""
+        for function in self._state.route.functions:
+            self._look_at_workers(function)
         self._kick()
 
     def follow(self, route: Route, slo: float | None = None, digest: str = "") -> None:
@@ -140,6 +142,8 @@ class Dispatcher:
         if (route.functions, route.variant) != (self._state.route.functions, self._state.route.variant):
             self._metadata = None
         self._state.follow(self._clock(), route, slo, digest)
+        for function in route.functions:
+            self._look_at_workers(function)
         self._kick()
 
     def retire(self) -> None:
@@ -334,13 +338,19 @@ class Dispatcher:
         """Ask a function, and tell the state what came of it."""
         answers, told = await self._answers(invocation)
         suspensions = self._state.suspensions
-        now = self._clock()
-        if (pool := self._pool_of(invocation.function)) is not None:
-            self._state.pool(now, invocation.function, *pool)
-        self._state.served(now, invocation.batch_id, answers, invocation.part, told)
+        self._state.served(self._clock(), invocation.batch_id, answers, invocation.part, told)
+        self._look_at_workers(invocation.function)
         if self._state.suspensions > suspensions:
             self._telemetry.suspended()
         self._kick()
+
+    def _look_at_workers(self, function: str) -> None:
+        """Tell the state which workers of a function are ejected."""
+        try:
+            if (pool := self._pool_of(function)) is not None:
+                self._state.pool(self._clock(), function, *pool)
+        except Exception:  # a defect, or a plan that names no workers; what is not known of them holds up nobody
+            _log.exception("%s: how the workers of %s are is not known", self._state.name, without_password(function))
 
     async def _answers(self, invocation: Invocation) -> tuple[list[Answer] | Failure, Measured]:
         batch = Batch(invocation.model, invocation.items)

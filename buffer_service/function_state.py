@@ -55,27 +55,32 @@ class FunctionState:
         self._crashed_at = self._answered_at = -math.inf
         self._workers = 1
         self._tried_at: Sequence[float] = ()  # when, of those that are ejected
+        self._held = 0  # batches that these have
 
     @property
     def elastic(self) -> bool:
         """Whether it takes however many batches at once."""
         return self.servers is None
 
-    def pool(self, now: float, workers: int, tried_in: Sequence[float]) -> None:
-        """It has so many workers; those of them that are ejected are tried in so many seconds."""
-        self._workers, self._tried_at = workers, [now + seconds for seconds in tried_in]
+    def pool(self, now: float, workers: int, tried_in: Sequence[float], held: int) -> None:
+        """It has so many workers; those of them that are ejected are tried in so many seconds, and have so many batches."""
+        self._workers, self._tried_at, self._held = workers, [now + seconds for seconds in tried_in], held
 
     def ejected(self, now: float) -> int:
         """How many of its servers are the ejected workers': their part of them, unless those that are well are enough.
 
-        Who is due for a trial is counted among these; and all are, where none is.
+        Those of them that have a batch are busy already. Who is due for a trial is well; and all are, where none is.
         """
         if not self._tried_at or self.servers is None:
             return 0
         well = self._workers - sum(at > now for at in self._tried_at)
         if well <= 0:
             return 0
-        return max(0, self.servers - max(well, math.ceil(self.servers * well / self._workers)))
+        return max(0, self.servers - max(well, math.ceil(self.servers * well / self._workers)) - self._held)
+
+    def next_trial(self, now: float) -> float:
+        """When the first of its ejected workers is due."""
+        return min((at for at in self._tried_at if at > now), default=math.inf)
 
     def parts(self, now: float, items: list[Item]) -> list[Part]:
         """The items of a batch as they are asked for: together, but for those that failed alone before; these come last."""

@@ -6,8 +6,8 @@ What may not: a clock, I/O, the call itself, what becomes of a batch.
 Who is brought. His hold runs from when he came, so a call for each would be for nothing where nothing could leave the queue with
 him. Where one table rules, as far as is known here:
 
-    all servers have batches of this process      he is brought by the call that ends one, or ``FRESH`` after the last answer;
-                                                  where holds are spans of time, ``GATHERED`` after the first at most, as who
+    all servers have batches of this process, or  he is brought by the call that ends one, or ``FRESH`` after the last answer;
+    are ejected                                   where holds are spans of time, ``GATHERED`` after the first at most, as who
                                                   comes later elsewhere and is brought before him has the hold that counts
     with him a batch is due, or he has a slack    at once
     they come so fast that a batch fills here     with that: when it is due, ``FILLED`` after the first of them at most
@@ -66,6 +66,8 @@ class RouteArrivals:
         """How many waited at the queue when it answered last."""
         self.answered_at = AT_ONCE
         """When that was (s)."""
+        self.ejected = 0
+        """How many servers of the one table were, at the last call."""
         self._wakes_at = NEVER  # when the hold ends of who is to leave it next, as far as is known
         self._hold_began = -math.inf  # and when that began
         self._came_at = -math.inf  # when the last did
@@ -128,7 +130,7 @@ class RouteArrivals:
         table, callers = self._alone, self.callers
         if table is None or not self._facts.serving:
             return AT_ONCE
-        if table.servers is not None and len(self._batches.under_way) >= table.servers:
+        if table.servers is not None and len(self._batches.under_way) + self.ejected >= table.servers:
             return callers[0].came + GATHERED if self._spans else self.answered_at + FRESH
         fast = self._between < self._fast
         if (comes_alone and not fast) or self.slacks_told:

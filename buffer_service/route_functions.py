@@ -16,7 +16,7 @@ one gets in its place; but one batch where it is to be tried. Where no other tab
 the queue reads this one all the same (``policy.decide``), and its batch goes to a function that is asked.
 
 Of a function with several workers the servers of those that are ejected count as busy, so that the others have no more at once than
-with them; the first to be due for a trial has its server back.
+with them; each that is due for a trial has its server back.
 """
 
 from __future__ import annotations
@@ -134,10 +134,14 @@ class RouteFunctions:
                 most[place] = 1
         return list(most.items()) if any(well and place not in most for place, well in enumerate(asked)) else ()
 
-    def pool(self, now: float, function: str, workers: int, tried_in: Sequence[float]) -> None:
-        """A function, if it is one of these, has so many workers; those that are ejected are tried in so many seconds."""
+    def pool(self, now: float, function: str, workers: int, tried_in: Sequence[float], held: int) -> None:
+        """A function, if it is one of these, has such workers (``FunctionState.pool``)."""
         if (state := self._states.get(function)) is not None:
-            state.pool(now, workers, tried_in)
+            state.pool(now, workers, tried_in, held)
+
+    def next_trial(self, now: float) -> float:
+        """When the first ejected worker of one of them is due."""
+        return min([state.next_trial(now) for state in self._of_table])
 
     def ejected(self, now: float) -> Sequence[tuple[int, int]]:
         """How many servers of tables are ejected, by the places of these tables, where any are."""

@@ -9,7 +9,7 @@ them what is to be done. The same facts give the same instructions.
     called                        what the queue answered to the call that was asked for, or how it failed
     fetched                       the bodies of a batch that other processes were asked for
     served                        what the function answered to a batch, or how it failed
-    pool                          how many workers a function has, and when those that are ejected are tried
+    pool                          how many workers a function has, when those that are ejected are tried, and what they have
     sent, moved                   how a message to another process, and a move to another route, ended
     follow, retire, leave         the plan has another table or function; has this route no more; the process ends
 
@@ -363,9 +363,9 @@ class RouteState:
         self._batches.served(now, batch_id, answers, part, told)
         self._heed_batches(now)
 
-    def pool(self, now: float, function: str, workers: int, tried_in: Sequence[float]) -> None:
-        """A function has so many workers; those that are ejected are tried in so many seconds."""
-        self._functions.pool(now, function, workers, tried_in)
+    def pool(self, now: float, function: str, workers: int, tried_in: Sequence[float] = (), held: int = 0) -> None:
+        """A function has so many workers; those that are ejected are tried in so many seconds, and have so many batches."""
+        self._functions.pool(now, function, workers, tried_in, held)
 
     def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
         """A message is in the other process's list, or the store was away."""
@@ -481,6 +481,7 @@ class RouteState:
         clearing = self._facts.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install or asked.swept)
         leaving = self._facts.ending and not clearing and not self._callers_here()
         at_most, ejected = self._batches.at_most(now), self._functions.ejected(now)
+        self._arrivals.ejected = ejected[0][1] if ejected else 0
         if asked.adoptions:
             moved = [member for adoption in asked.adoptions for member in adoption.members]
             moving = Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone, at_most=at_most)
@@ -523,7 +524,8 @@ class RouteState:
         self._arrivals.heard(now, outcome.queue_length, wake_at)
         self._arrivals.look_again()
         soon = self._sweeps_on or self._sweep_at <= now or self._is_needed()
-        self._ask_at = min(self._ask_at, wake_at, self._batches.brings_at, self._sweep_at if soon else self._next_turn())
+        tried_at = self._functions.next_trial(now) if outcome.queue_length else NEVER  # a server more
+        self._ask_at = min(self._ask_at, wake_at, tried_at, self._batches.brings_at, self._sweep_at if soon else self._next_turn())
         if self._facts.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
             self._facts.live(Fact.NOBODY_WAITS)
 

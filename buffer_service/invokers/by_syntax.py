@@ -55,9 +55,9 @@ class InvokerBySyntax:
         """``HttpInvoker.health`` of workers; of a function of a platform there is nothing to tell."""
         return self._http.health(function) if function.startswith(("http://", "https://")) else {}
 
-    def pool(self, function: str) -> Pool | None:
-        """``HttpInvoker.pool`` of workers."""
-        return self._http.pool(function) if function.startswith(("http://", "https://")) else None
+    def worker_pool(self, function: str) -> Pool | None:
+        """``HttpInvoker.worker_pool`` of workers."""
+        return self._http.worker_pool(function) if function.startswith(("http://", "https://")) else None
 
     async def close(self) -> None:
         invokers: Iterable[Invoker] = (self._http, *self._aws.values())

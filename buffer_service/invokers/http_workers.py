@@ -127,10 +127,10 @@ class HttpInvoker:
         now = self._clock()
         return {without_password(address): self._workers.health(now, address, paces) for address in addresses if len(addresses) > 1}
 
-    def pool(self, function: str) -> Pool | None:
-        """How many workers a function has, if several, and when those that are ejected are tried."""
-        addresses = worker_addresses(function)
-        return Pool(len(addresses), self._workers.tried_in(self._clock(), addresses)) if len(addresses) > 1 else None
+    def worker_pool(self, function: str) -> Pool | None:
+        """How the workers of a function are, if it has several."""
+        addresses = worker_addresses(function) if "," in function else ()
+        return Pool(len(addresses), *self._workers.ejected(self._clock(), addresses)) if addresses else None
 
     def _paces_of(self, function: str, addresses: Sequence[str]) -> Paces:
         paces = self._paces.pop(function, None) or Paces(addresses)

@@ -73,15 +73,16 @@ class BatchInvoker(Invoker, Protocol):
 
 
 class Pool(NamedTuple):
-    """How many workers a function has, and in how many seconds each of those is tried that are ejected and have no batch."""
+    """How many workers a function has; in how many seconds each of those that are ejected is tried, and their batches."""
 
     workers: int
-    tried_in: Sequence[float]
+    tried_in: Sequence[float] = ()
+    held: int = 0
 
 
 def pooling(invoker: Invoker) -> Callable[[str], Pool | None]:
     """What ``invoker`` tells of the workers of a function; ``None`` where it does not choose among several."""
-    own: Callable[[str], Pool | None] | None = getattr(invoker, "pool", None)
+    own: Callable[[str], Pool | None] | None = getattr(invoker, "worker_pool", None)
     return own if own is not None else lambda function: None
 
 
@@ -101,7 +102,7 @@ class Around:
     def __init__(self, invoker: Invoker) -> None:
         self._invoker = invoker
         self._ask = asking(invoker)
-        self.pool = pooling(invoker)
+        self.worker_pool = pooling(invoker)
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         """What is asked beside batches, as what a function serves."""

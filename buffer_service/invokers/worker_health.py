@@ -126,10 +126,13 @@ class Workers:
             return Health(pace=pace)
         return Health(worker.in_flight, worker.doubts, max(0.0, worker.ejected_until - now) if worker.ejected else None, pace)
 
-    def tried_in(self, now: float, addresses: Sequence[str]) -> list[float]:
-        """Of these that are ejected and have no batch, in how many seconds each is tried."""
-        known = [worker for address in addresses if (worker := self._known.get(address)) is not None] if self._known else ()
-        return [max(0.0, worker.ejected_until - now) for worker in known if worker.ejected and not worker.in_flight]
+    def ejected(self, now: float, addresses: Sequence[str]) -> tuple[list[float], int]:
+        """In how many seconds each of these that are ejected is tried, and how many batches they have that are no trial."""
+        if not self._known:
+            return [], 0
+        ejected = [worker for a in addresses if (worker := self._known.get(a)) is not None and worker.ejected]
+        held = sum(worker.in_flight for worker in ejected if not worker.on_trial)
+        return [max(0.0, worker.ejected_until - now) for worker in ejected], held
 
     def _learn(self, address: str) -> _Worker:
         if len(self._known) >= MOST_KNOWN:

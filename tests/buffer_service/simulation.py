@@ -824,13 +824,13 @@ class SimulatedInvoker:
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         return await self._world.invoke(self._process, function, payload)
 
-    def pool(self, function: str) -> Pool | None:
-        """Of one to four workers any may be ejected."""
+    def worker_pool(self, function: str) -> Pool | None:
+        """Of one to four workers any may be ejected, with a batch or without."""
         world, rng = self._world, self._world.rng_of_pools
         if POOLS not in world.faults or world.loop.time() >= FAULTS_END:
             return None
         workers = rng.randint(1, 4)
-        return Pool(workers, [rng.uniform(0.0, 0.5) for _ in range(rng.randint(0, workers))])
+        return Pool(workers, [rng.uniform(0.0, 0.5) for _ in range(rng.randint(0, workers))], rng.choice((0, 0, 1)))
 
 
 def _at_once(work: Coroutine[Any, Any, Any]) -> Any:

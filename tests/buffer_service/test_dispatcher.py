@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from sluice.batching import policy as constructors
+from sluice.batching.documents import PolicyDocument
 from sluice.batching.errors import FunctionFailed, StoreUnavailable
 from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionUnavailable, LocalInvoker
+from sluice.buffer_service.invokers.port import Pool
 from sluice.buffer_service.members import decode_member, encode_member
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
@@ -85,6 +88,50 @@ async def test_a_defect_while_instructions_are_carried_out_does_not_silence_the_
         monkeypatch.undo()
         assert (await buffer.post("/models/m", b"2"))[2] == b"2"
     assert "m: not all was done that was to be done" in caplog.text
+
+
+class Pooled(LocalInvoker):
+    """Functions in this process that tell how their workers are."""
+
+    def worker_pool(self, function):
+        return self.pools[function]
+
+
+@in_virtual_time
+async def test_which_workers_are_ejected_is_known_from_the_first_batch_under_a_plan_on(function):
+    at_work, most = 0, 0
+
+    async def nap(batch):
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.sleep(0.01)
+        at_work -= 1
+        return await function.echo(batch)
+
+    function.answer = nap
+    invoker = Pooled({"f": function, "g": function})
+    invoker.pools = {"f": Pool(3, [9.0]), "g": Pool(4, [9.0, 9.0, 9.0])}
+    of_f = plan(constructors.greedy(1, servers=3))
+    plans = Plans(of_f)
+    async with serving(None, None, None, plans, invoker, plan_interval=0.1) as buffer:
+        await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(9)))
+        assert most == 2
+        plans.plans = [structs.replace(of_f, function="g", policy=PolicyDocument.of(constructors.greedy(1, servers=4)), digest="")]
+        await asyncio.sleep(0.2)
+        most = 0
+        await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(9)))
+        assert most == 1
+
+
+@in_virtual_time
+async def test_an_invoker_that_does_not_know_its_workers_holds_up_nobody(function, caplog):
+    invoker = Pooled({"f": function})
+    invoker.pools = {}
+    async with serving(function, constructors.greedy(1, servers=2), invoker=invoker) as buffer:
+        for i in range(5):
+            assert (await buffer.post("/models/m", b"%d" % i))[2] == b"%d" % i
+    assert "m: how the workers of f are is not known" in caplog.text
 
 
 @in_virtual_time

@@ -741,7 +741,8 @@ async def test_a_worker_that_is_slow_beside_the_others_is_told_and_asked_last(ht
     assert [record for record in caplog.records if f"worker {a} is slow" in record.getMessage()]
 
 
-async def test_while_a_worker_is_ejected_the_others_have_one_batch_each_as_with_it(http, monkeypatch):
+async def test_while_a_worker_is_ejected_the_others_have_one_batch_each_as_with_it(monkeypatch):
+    by_syntax = InvokerBySyntax(PATIENCE)
     monkeypatch.setattr(worker_health, "FIRST_EJECTION", 60.0)
     at_work, most = [0, 0], [0, 0]
 
@@ -763,14 +764,16 @@ async def test_while_a_worker_is_ejected_the_others_have_one_batch_each_as_with_
     async with worker(0) as a, worker(1) as b:
         function = f"{dead},{a},{b}"
         plans = Plans(Plan(model="m", function=function, policy=PolicyDocument.of(constructors.greedy(2, servers=3))))
-        assert http.pool(function) == (3, []) and http.pool(a) is None
-        async with serving(None, None, None, plans, http) as buffer:
-            while not http.pool(function).tried_in:
+        assert by_syntax.worker_pool(function) == (3, [], 0)
+        assert by_syntax.worker_pool(a) is None and by_syntax.worker_pool("mlp:live") is None
+        async with serving(None, None, None, plans, by_syntax) as buffer:
+            for _ in range(20):
                 await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(6)))
             most[:] = 0, 0
             answers = await asyncio.gather(*(buffer.post("/models/m", b"%d" % i) for i in range(60)))
+        [tried_in] = by_syntax.worker_pool(function).tried_in
     assert [(status, body) for status, _, body in answers] == [(200, b"%d" % i) for i in range(60)]
-    assert most == [1, 1]
+    assert most == [1, 1] and tried_in > 30
 
 
 async def test_of_equally_idle_workers_the_one_that_failed_last_is_asked_last(http):

@@ -8,6 +8,7 @@ from msgspec import structs
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Beside, Plan, PolicyDocument, Route
 from sluice.batching.errors import FunctionSuspended, InvalidInput
+from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.app import BufferService
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.circuit import FIRST_OPEN, UNAVAILABLE_LIMIT
@@ -235,31 +236,65 @@ def ejected_servers(bench, now):
 
 
 @pytest.mark.parametrize(
-    ("servers", "workers", "ejected", "busy"),
+    ("servers", "workers", "ejected", "held", "busy"),
     [
-        (3, 3, 1, 1),
-        (3, 3, 2, 2),
-        (3, 3, 3, 0),  # where none is well all count as well
-        (2, 3, 1, 0),  # those that are well are enough
-        (2, 3, 2, 1),
-        (6, 3, 1, 2),  # two batches at once on each
-        (5, 2, 1, 2),
-        (1, 3, 2, 0),
+        (3, 3, 1, 0, 1),
+        (3, 3, 2, 0, 2),
+        (3, 3, 3, 0, 0),  # where none is well all count as well
+        (3, 3, 3, 1, 0),  # one of them with a batch
+        (3, 3, 1, 1, 0),  # which holds the server
+        (2, 3, 1, 0, 0),  # those that are well are enough
+        (2, 3, 2, 0, 1),
+        (6, 3, 1, 0, 2),  # two batches at once on each
+        (6, 3, 1, 1, 1),
+        (6, 3, 1, 5, 0),
+        (5, 2, 1, 0, 2),
+        (1, 3, 2, 0, 0),
     ],
 )
-def test_the_servers_of_workers_that_are_ejected_count_as_busy_until_these_are_due_for_a_trial(servers, workers, ejected, busy):
+def test_the_servers_of_workers_that_are_ejected_count_as_busy_until_these_are_due(servers, workers, ejected, held, busy):
     bench = Two(constructors.greedy(4, servers=servers))
     assert ejected_servers(bench, 1.0) == []
-    bench.state.pool(1.0, "f", workers, [0.5] * ejected)
+    bench.state.pool(1.0, "f", workers, [0.5] * ejected, held)
     assert ejected_servers(bench, 1.1) == ([(0, busy)] if busy else [])
-    bench.state.pool(1.2, "f", workers, [0.3] * ejected)
+    bench.state.pool(1.2, "f", workers, [0.3] * ejected, held)
     assert ejected_servers(bench, 1.5) == []
+
+
+def test_who_waits_at_the_queue_is_looked_at_when_the_first_ejected_worker_is_due():
+    bench = Two()
+    bench.state.pool(1.0, "f", 3, [0.15, 0.05])
+    bench.come(1.1)
+    bench.call(1.1)
+    bench.state.called(1.1, Outcome(1, queue_length=1, epoch="1"))
+    assert bench.state.turn(1.1).wake_at == pytest.approx(1.15)
+    bench.call(1.15)
+    bench.state.called(1.15, Outcome(epoch="1"))
+    assert bench.state.turn(1.16).wake_at > 1.2  # nobody waits
+
+
+def test_who_is_adopted_may_not_leave_for_a_server_that_is_ejected():
+    bench = Two(constructors.greedy(4, servers=2))
+    bench.state.pool(1.0, "f", 2, [9.0])
+    bench.state.adopt(1.1, [b"p" * 16])
+    assert list(bench.call(1.1).events.ejected) == [(0, 1)]
+
+
+def test_while_all_servers_but_the_ejected_are_busy_who_comes_is_brought_with_the_end_of_a_batch():
+    bench = Bench(constructors.greedy(4, servers=2)).begun()
+    bench.state.pool(0.5, "f", 2, [9.0])
+    ids, _ = bench.batch(1.0)
+    bench.come(1.0)
+    assert bench.state.turn(1.0).call is None and bench.state.asks_at == pytest.approx(1.0 + FRESH)
+    bench.state.served(1.01, "b1", answers(ids))
+    assert list(bench.call(1.01).events.ejected) == [(0, 1)]
 
 
 def test_of_an_elastic_function_and_of_one_that_the_plan_has_not_no_server_is_ejected():
     bench = Two()
     bench.state.pool(1.0, "g", 3, [9.0])
     bench.state.pool(1.0, "of an earlier plan", 3, [9.0])
+    bench.state.pool(1.0, "f", 3)
     assert ejected_servers(bench, 1.1) == []
 
 

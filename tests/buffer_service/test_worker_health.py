@@ -164,18 +164,20 @@ def test_of_more_workers_than_are_known_the_idle_one_that_was_asked_longest_ago_
     workers.ended(9999.0, "at work", End.PASSED)
 
 
-def test_those_that_are_ejected_and_have_no_batch_are_told_with_when_each_is_tried():
+def test_those_that_are_ejected_are_told_with_when_each_is_tried_and_with_their_batches():
     workers = Workers()
-    assert workers.tried_in(0.0, ABC) == []
+    assert workers.ejected(0.0, ABC) == ([], 0)
+    assert workers.choose(0.0, ["a"]) == "a"  # which hangs
     fail(workers, 0.0, "a", EJECT_AFTER)
     fail(workers, 0.5, "b", EJECT_AFTER)
-    assert workers.tried_in(0.75, ABC) == [FIRST_EJECTION - 0.75, FIRST_EJECTION - 0.25]
-    assert workers.tried_in(0.75, ["b", "c", "d"]) == [FIRST_EJECTION - 0.25]
-    assert workers.tried_in(9.0, ABC) == [0.0, 0.0]  # both are due
-    assert workers.choose(9.0, ABC) == "a"  # on trial: its server is busy
-    assert workers.tried_in(9.0, ABC) == [0.0]
+    assert workers.ejected(0.75, ABC) == ([FIRST_EJECTION - 0.75, FIRST_EJECTION - 0.25], 1)
+    assert workers.ejected(0.75, ["b", "c", "d"]) == ([FIRST_EJECTION - 0.25], 0)
+    assert workers.ejected(9.0, ABC) == ([0.0, 0.0], 1)  # both are due
+    workers.ended(9.0, "a", End.OPEN)
+    assert [workers.choose(9.0, ABC) for _ in range(2)] == ["a", "b"]
+    assert workers.ejected(9.0, ABC) == ([0.0, 0.0], 0)  # on trial
     workers.ended(9.0, "a", End.PASSED)
-    assert workers.tried_in(9.0, ABC) == [0.0]
+    assert workers.ejected(9.0, ABC) == ([0.0], 0)
 
 
 def test_the_health_of_a_worker_is_told():
