@@ -3,8 +3,8 @@
 Workers are sleepers in processes of their own, of 20 ms and 2 ms a request, which compute one batch at a time, and one of them is
 killed before the load begins. Before them is a buffer in this process with its queue in memory, whose plan gives three servers
 batches of up to 16 as soon as one is free, and Poisson requests at some parts of what the two that are left answer at most. Beside
-it, in the same rounds, the same buffer with a client for workers that does not say that one is ejected: it gives the two three batches at
-once, one of which lies where nobody can join it. Printed are the latencies of requests, and the ratios of p50 and p95.
+it, in the same rounds, the same buffer with a client for workers that does not say that one is ejected: it gives the two three
+batches at once, one of which lies where nobody can join it. Printed are the latencies of requests, and the ratios of p50 and p95.
 
 ``python -m benchmarks dead_worker [--seconds 10]``
 """

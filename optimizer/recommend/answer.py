@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 from msgspec import UNSET, structs
 
@@ -16,7 +17,9 @@ from sluice.optimizer.recommend.function_setting import FunctionSetting
 from sluice.optimizer.recommend.kept_warm import HARM, KeptWarm
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.recorded import cost_again
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
+from sluice.optimizer.simulation.batch_means import Estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +77,11 @@ class Answer:
     refused_overflow: str = ""
     every_load: EveryLoad | None = None
     kept_warm: KeptWarm | None = None
+
+    @cached_property
+    def cost_again(self) -> Estimate | None:
+        """USD per request of the winner on the arrivals recorded, and between which ends on as many that come next."""
+        return cost_again(self.question, self.winner)
 
     @property
     def slos(self) -> tuple[Slo, ...]:

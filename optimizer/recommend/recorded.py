@@ -10,14 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
+
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.service.mix import SizeMix
-from sluice.optimizer.simulation.batch_means import FEWEST_REQUESTS
+from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST_REQUESTS, Estimate, mean_of_another
+from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.chunks import TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.statistics import RunStatistics
 from sluice.optimizer.simulation.streaming import simulate_deployments
@@ -48,6 +52,32 @@ def on_record(question: Question, candidate: Setting) -> Setting:
     function = function_of(question)
     deployment = candidate.deployment(replace(function, environments=None) if told else function)
     return candidate.billed(cost_on(question.recorded, deployment, candidate.cost, candidate.mean_batch_size if told else None))
+
+
+def cost_again(question: Question, candidate: Candidate) -> Estimate | None:
+    """USD per request on the arrivals recorded, and between which ends it is on as many that come next (``mean_of_another``).
+
+    ``None`` where none are recorded, or these tell the sizes of requests, which a run by itself does not.
+    """
+    arrivals = question.recorded
+    if arrivals is None or arrivals.sizes is not None:
+        return None
+    mean, low, high = mean_of_another(*_usd_by_block(candidate.deployment(function_of(question)), arrivals.times))
+    if not mean:
+        return None
+    serves, moves = candidate.cost.per_request, candidate.cost.moving
+    return Estimate(serves + moves, serves * low / mean + moves, serves * high / mean + moves)
+
+
+def _usd_by_block(deployment: Deployment, times: Array) -> tuple[Array, Array]:
+    """USD of successive blocks of arrivals and how many each has, but for the first, in which environments start."""
+    run, bill = simulate_deployment(deployment, times, np.random.default_rng(0)), Bill.of(deployment)
+    length = len(times) // (BLOCKS + 1)
+    first = len(times) - BLOCKS * length
+    usd = bill.usd(run.batch_sizes, run.tables.astype(np.int64), run.cold.astype(np.int64))
+    block = np.maximum((run.first_of_batch - first) // length, -1) + 1
+    seconds = np.diff(np.append(times[first::length], times[-1]))
+    return np.bincount(block, weights=usd, minlength=BLOCKS + 1)[1:] + bill.per_second * seconds, np.full(BLOCKS, float(length))
 
 
 def cost_on(

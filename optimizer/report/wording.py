@@ -12,6 +12,7 @@ from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, Questio
 from sluice.optimizer.recommend.kept_warm import parameter
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
 from sluice.optimizer.recommend.words import milliseconds, promised
+from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.statistics import RunStatistics
 
@@ -172,7 +173,15 @@ def saving(answer: Answer) -> str:
 
 def billed_on(answer: Answer) -> list[str]:
     """Which arrivals its costs are those of."""
-    return [costs_of(answer.question, answer.winner.cost, answer.winner.fitted)]
+    return [costs_of(answer.question, answer.winner.cost, answer.winner.fitted) + _again(answer.cost_again)]
+
+
+def _again(cost: Estimate | None) -> str:
+    """What as many arrivals may cost that come next."""
+    if cost is None:
+        return ""
+    ends = f"{per_million(cost.low)} to {per_million(cost.high)}"
+    return f" As many that come next would cost {ends}, by how much the record varies (95 %)."
 
 
 def costs_of(question: Question, cost: BatchCost, fitted: BatchCost | None) -> str:

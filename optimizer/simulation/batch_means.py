@@ -28,6 +28,7 @@ special = module_when_asked("sluice.optimizer.special_functions")
 BLOCKS = 32
 FEWEST = 8
 FEWEST_REQUESTS = 2 * (BLOCKS + 1)
+LEAST_UNSURE = 0.02
 
 
 class Estimate(NamedTuple):
@@ -119,6 +120,31 @@ def mean_of_next(sums: Array, counts: Array, n_next: float, confidence: float = 
     merged = _merged(sums / counts)
     spread = float(merged.std(ddof=1)) * sqrt(total / len(merged) * (1 / total + 1 / n_next))
     value, half = float(sums.sum()) / total, float(special.stdtrit(len(merged) - 1, (1 + confidence) / 2)) * spread
+    return Estimate(value, max(0.0, value - half), value + half)
+
+
+def mean_of_another(sums: Array, counts: Array) -> Estimate:
+    """Mean of values of which blocks of equal ``counts`` (blocks,) have these ``sums``; between the ends is that of another run.
+
+    A prediction interval with 95 % confidence for a run that is as long and comes next, of traffic that remembers for long: the
+    variance of the mean of m blocks falls as m^-b, b from 0 to 1, which is found by least squares from means of 1, 2 and 4 of them
+    (variance-time plot: Leland et al., IEEE/ACM Trans. Networking 2(1), 1994, section 4) and extended to all. Student's t has the
+    degrees of the longest. The ends are ``LEAST_UNSURE`` of the mean away at least: what one record shows of how demand moves from
+    one hour to the next is one sample.
+
+    Raises
+    ------
+    InvalidInput
+        Another number of blocks than a multiple of four, sixteen at least.
+    """
+    n = len(sums)
+    require(n >= 16 and n % 4 == 0, "blocks", n, "a multiple of 4 from 16 on")
+    value, means, scales = float(sums.sum() / counts.sum()), sums / counts, np.array([1, 2, 4])
+    variances = np.array([means.reshape(-1, m).mean(axis=1).var(ddof=1) for m in scales.tolist()])
+    slope = 0.0 if not variances.all() else -float(np.polyfit(np.log(scales), np.log(variances), 1)[0])
+    of_all = float(variances[0]) * n ** -min(1.0, max(0.0, slope))
+    half = float(special.stdtrit(n // 4 - 1, 0.975)) * sqrt(2 * of_all)
+    half = max(half, LEAST_UNSURE * value)
     return Estimate(value, max(0.0, value - half), value + half)
 
 

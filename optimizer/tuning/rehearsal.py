@@ -18,9 +18,9 @@ from sluice.optimizer.simulation.batch_means import (
     estimate_share,
     most_of_next,
 )
+from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
-from sluice.optimizer.tuning.deployments import Bill
 
 
 @dataclass(frozen=True, eq=False)

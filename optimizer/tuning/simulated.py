@@ -18,10 +18,11 @@ from sluice.batching.errors import require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import INF
 from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.queue_run import Progress, QueueRun, checked_times
 from sluice.optimizer.tuning.decision import Decision
-from sluice.optimizer.tuning.deployments import Bill, deployment_of
+from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.tuner import Tuner
 

@@ -19,13 +19,14 @@ from sluice.optimizer.recommend import Question, recommend
 from sluice.optimizer.recommend.candidate import plan_of
 from sluice.optimizer.recommend.last_moment import last_moment
 from sluice.optimizer.service.times import service_times
+from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.traces.trace import read_trace
 from sluice.optimizer.tuning.canary import single_route
 from sluice.optimizer.tuning.candidates import every_load, fitted, propose, unbatched
-from sluice.optimizer.tuning.deployments import Bill, deployment_of
+from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.setup import TuningSetup
 from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans, stretched
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from .results import Row
 
@@ -39,6 +40,16 @@ def off(pair: tuple[float, float]) -> float:
 def near(rows: Sequence[Row], of: Pair) -> int:
     """Cells in which what is said is within ``NEAR`` of what is billed."""
     return sum(abs(off(of(row))) <= NEAR for row in rows)
+
+
+def between(rows: Sequence[Row]) -> int:
+    """Cells in which the second half is billed between the ends that the record of the first says."""
+    return sum(row.again_low <= row.half_billed <= row.again_high for row in rows)
+
+
+def width(rows: Sequence[Row]) -> float:
+    """Half of the part of what is said that is between these ends, in the median."""
+    return median((row.again_high - row.again_low) / 2 / row.half_said for row in rows)
 
 
 def farthest(rows: Sequence[Row], of: Pair) -> float:

@@ -84,6 +84,7 @@ def of_trace(name: str, trace: Trace) -> Iterator[Row]:
             half_run.cost.per_request,
             half_fit_run.violation_ratio(0),
             half_run.violation_ratio(0),
+            *again(half_record),
         )
 
 
@@ -111,6 +112,12 @@ def questions(trace: Trace) -> tuple[Asked, Asked]:
 def said(answer: Answer) -> float:
     """USD per request of what is recommended, as it is told first."""
     return answer.winner.cost.per_request
+
+
+def again(answer: Answer) -> tuple[float, float]:
+    """Between which ends as many arrivals are said to cost that come next, USD per request."""
+    assert answer.cost_again is not None
+    return answer.cost_again.low, answer.cost_again.high
 
 
 def billed(answer: Answer, trace: Trace) -> RunStatistics:

@@ -17,7 +17,8 @@ class Row:
 
     ``fit_said`` is what the fitted process has of the plan that is recommended without the record, ``fit_billed`` what a run
     over the whole trace comes to; ``said`` and ``billed`` the same of the plan that is recommended with the record. Those named
-    ``half`` are recommended from the first half of the trace, billed on the second. ``late`` are shares beyond the SLO in a run.
+    ``half`` are recommended from the first half of the trace, billed on the second, and on as many arrivals as the first has the
+    record says ``again_low`` to ``again_high``. ``late`` are shares beyond the SLO in a run.
     """
 
     trace: str
@@ -36,6 +37,8 @@ class Row:
     half_billed: float
     half_fit_late: float
     half_late: float
+    again_low: float
+    again_high: float
 
 
 def read() -> list[Row]:

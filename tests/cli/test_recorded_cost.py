@@ -83,6 +83,7 @@ def test_every_command_says_one_cost_of_a_plan_on_a_trace(
     usd = answer["plan"]["predicted"]["cost_per_request"]
     assert run["cost"]["per_request"] == pytest.approx(usd, rel=1e-9)
     assert answer["recorded"]["n_requests"] == len(bursty.read_text().splitlines())
+    assert answer["cost_again"]["low"] < answer["cost_again"]["value"] < answer["cost_again"]["high"]
     chosen = next(of for of in (answer["every_load"], answer["best"]) if of is not None and of.get("taken", True))
     assert chosen["cost"]["per_request"] == usd
     text = " ".join(shown_by("recommend", *asked, *SLO, "--model", "m").split())
@@ -124,7 +125,7 @@ def test_a_law_alone_is_predicted_and_said_to_be(profile: str, shown_by: Shown, 
     asked = ("recommend", "--poisson", "20", "--profile", profile, *SLO, "--model", "m")
     assert "Costs are predicted from the arrival process alone" in " ".join(shown_by(*asked).split())
     answer = document_of(*asked)
-    assert answer["recorded"] is None and "fitted_cost" not in answer["best"]
+    assert answer["recorded"] is None and "fitted_cost" not in answer["best"] and answer["cost_again"] is None
 
 
 def test_where_the_fit_is_far_off_its_cost_stands_beside_what_is_billed(

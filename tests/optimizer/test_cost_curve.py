@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import size_or_timeout
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.mmpp import mmpp2
-from sluice.optimizer.simulation.batch_means import Estimate, mean_of_next
+from sluice.optimizer.simulation.batch_means import LEAST_UNSURE, Estimate, mean_of_another, mean_of_next
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.tuning.cost_curve import CostCurve, cost_curve, evened
@@ -105,3 +107,33 @@ def test_the_mean_of_so_many_is_inside_its_interval_as_often_as_is_said() -> Non
         mean_of_next(np.ones(32), np.ones(32), 0)
     with pytest.raises(InvalidInput, match="confidence"):
         mean_of_next(np.ones(32), np.ones(32), 1, confidence=1.0)
+
+
+def test_another_run_as_long_has_its_mean_between_the_ends_where_traffic_remembers_too() -> None:
+    """White noise, and levels that stay for a while on every scale: the sum of autoregressions with times of 1 to 1000 values."""
+    rng, n, runs = np.random.default_rng(3), 3200, 300
+    inside = {"white": 0, "remembers": 0, "as if it did not": 0}
+    for _ in range(runs):
+        white = 1 + 0.5 * rng.standard_normal(2 * n)
+        noise = rng.standard_normal((4, 4 * n))
+        levels = [lfilter([np.sqrt(2 / t)], [1, 1 / t - 1], of)[2 * n :] for t, of in zip((1, 10, 100, 1000), noise, strict=True)]
+        stays = 1 + 0.02 * np.sum(levels, axis=0)
+        for name, values, of in (
+            ("white", white, mean_of_another),
+            ("remembers", stays, mean_of_another),
+            ("as if it did not", stays, partial(mean_of_next, n_next=n)),
+        ):
+            told = of(values[:n].reshape(32, -1).sum(axis=1), np.full(32, n / 32))
+            inside[name] += told.low <= values[n:].mean() <= told.high
+    assert inside["white"] >= 0.94 * runs and inside["remembers"] >= 0.85 * runs
+    assert inside["as if it did not"] < inside["remembers"] - 0.1 * runs
+
+
+def test_the_ends_for_another_run_are_never_next_to_each_other_nor_below_nothing_and_need_blocks() -> None:
+    assert mean_of_another(np.full(32, 5.0), np.ones(32)) == pytest.approx(
+        (5.0, 5.0 * (1 - LEAST_UNSURE), 5.0 * (1 + LEAST_UNSURE))
+    )
+    assert mean_of_another(np.r_[np.zeros(31), 1.0], np.ones(32)).low == 0.0
+    for blocks in (12, 18):
+        with pytest.raises(InvalidInput, match=f"blocks: {blocks} is not allowed; allowed: a multiple of 4 from 16 on"):
+            mean_of_another(np.ones(blocks), np.ones(blocks))

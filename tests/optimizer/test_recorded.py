@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from sluice.batching.documents import ArrivalDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.documents import ArrivalDocument, LinearServiceTime, ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrivals import poisson
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.fits import arrival_document, fit_arrivals
-from sluice.optimizer.recommend import Answer, Goal, Question, recommend
+from sluice.optimizer.recommend import Answer, Goal, Question, machine_offer, recommend
 from sluice.optimizer.recommend.confidence import Confidence
 from sluice.optimizer.recommend.function_choice import NEAR, choose_setting, ranked_on_record
 from sluice.optimizer.recommend.function_setting import FunctionSettings
-from sluice.optimizer.recommend.recorded import MOST_RUN, function_of, recorded
+from sluice.optimizer.recommend.recorded import MOST_RUN, cost_again, function_of, recorded
 from sluice.optimizer.report import wording
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.simulation import simulate_deployments
+from sluice.optimizer.simulation.batch_means import LEAST_UNSURE
 from sluice.optimizer.traces.record import MOST_RECORDED, latest, recorded_times, recorded_us
 from sluice.optimizer.traces.trace import Trace
 
@@ -68,6 +69,44 @@ def test_every_setting_of_the_answer_costs_what_a_run_over_the_record_comes_to(a
 def test_without_a_record_nothing_is_billed_on_one(question: Question) -> None:
     law = recommend(replace(question, recorded=None))
     assert law.best.fitted is None and law.arrival_rate == question.arrivals.arrival_rate
+
+
+def test_as_many_that_come_next_cost_between_ends_that_are_the_wider_the_more_the_record_varies(answer: Answer) -> None:
+    again = answer.cost_again
+    assert again is not None and answer.question.recorded is not None
+    assert again.value == answer.winner.cost.by_request
+    assert again.low < 0.9 * again.value and 1.1 * again.value < again.high  # its bursts grow tenfold
+    regular = replace(answer.question, recorded=recorded(np.arange(5000) / 10))
+    steady = cost_again(regular, answer.winner)
+    assert steady is not None
+    assert steady.low / steady.value == pytest.approx(1 - LEAST_UNSURE, abs=0.005)  # blocks begin within batches
+    assert steady.high / steady.value == pytest.approx(1 + LEAST_UNSURE, abs=0.005)
+    said = wording.billed_on(answer)[0]
+    assert f"As many that come next would cost {1e6 * again.low:.4f} to {1e6 * again.high:.4f}" in said
+
+
+def test_what_moves_is_the_same_next_time_and_workers_by_the_hour_cost_by_how_fast_requests_come(question: Question) -> None:
+    moved = replace(question, billing=replace(question.billing, payload_bytes=1000, answer_bytes=1000))
+    plain, moving = recommend(question).cost_again, recommend(moved).cost_again
+    assert plain is not None and moving is not None and moving.value > plain.value
+    assert moving.high - moving.low == pytest.approx(plain.high - plain.low)
+    worker = ServiceProfile(function="http://w:80", service_time=LinearServiceTime(0.004, 0.0005), max_batch_size=8)
+    offer = machine_offer("w", worker, price_per_hour=1e-5, max_batch_size=8)
+    of_workers = recommend(replace(question, offers=(offer,))).workers[0]
+    rng, slower = np.random.default_rng(2), np.r_[np.full(1500, 0.1), np.full(1500, 0.2)]
+    same, other = (replace(question, recorded=recorded(np.cumsum(gaps))) for gaps in (rng.permutation(slower), slower))
+    steady, drifting = cost_again(same, of_workers), cost_again(other, of_workers)
+    assert steady is not None and drifting is not None
+    assert drifting.high - drifting.low > 3 * (steady.high - steady.low)
+
+
+def test_of_no_record_and_of_what_is_free_nothing_is_said_of_what_comes_next(question: Question) -> None:
+    answer = recommend(replace(question, recorded=None))
+    assert answer.cost_again is None and "come next" not in wording.billed_on(answer)[0]
+    free = machine_offer(
+        "w", ServiceProfile(function="http://w:80", service_time=LinearServiceTime(0.004, 0.0005), max_batch_size=8), 0.0, 8
+    )
+    assert cost_again(question, recommend(replace(question, offers=(free,))).workers[0]) is None
 
 
 def test_who_takes_the_place_of_the_best_by_prediction_keeps_the_slo_as_surely(question: Question) -> None:

@@ -17,9 +17,19 @@ from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
-from sluice.optimizer.recommend import Goal, Limits, Question, SizedAnswer, machine_offer, recommend_classes, size_classes
+from sluice.optimizer.recommend import (
+    Goal,
+    Limits,
+    Question,
+    SizedAnswer,
+    machine_offer,
+    recommend,
+    recommend_classes,
+    size_classes,
+)
 from sluice.optimizer.recommend.function_choice import cheapest_setting, choose_setting
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
+from sluice.optimizer.recommend.recorded import recorded
 from sluice.optimizer.recommend.size_classes import _OpenClass, candidate_boundaries, cheapest_partitions
 from sluice.optimizer.service import SizeMix, service_by_size
 from sluice.optimizer.simulation import Deployment, SizedDeployment, SizedQueue, simulate_deployment, simulate_sizes
@@ -330,3 +340,9 @@ def test_what_classes_are_not_made_for_is_refused() -> None:
             recommend_classes(asked)
     with pytest.raises(InvalidInput, match="size_classes: 0 is not allowed"):
         recommend_classes(question(), most=0)
+
+
+def test_of_requests_whose_sizes_were_recorded_nothing_is_said_of_what_comes_next() -> None:
+    rng = np.random.default_rng(4)
+    times, sizes = np.cumsum(rng.exponential(0.02, 500)), rng.choice(MIX.values, 500, p=MIX.shares)
+    assert recommend(question(mix=MIX, recorded=recorded(times, sizes))).cost_again is None

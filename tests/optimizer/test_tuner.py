@@ -21,6 +21,7 @@ from sluice.optimizer.recommend.offers import machine_offer
 from sluice.optimizer.simulation import Beside as BesideOf
 from sluice.optimizer.simulation import Deployment, Function, TraceArrivals, simulate_deployment, simulate_deployments
 from sluice.optimizer.simulation.batch_means import Estimate, most_of_next
+from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.tuning import candidates
@@ -28,7 +29,7 @@ from sluice.optimizer.tuning.canary import CANARY, single_route, trying
 from sluice.optimizer.tuning.changes import Alarm
 from sluice.optimizer.tuning.day_counts import BUCKET, DAY, MOST_BUCKETS
 from sluice.optimizer.tuning.decision import Decision, Trigger
-from sluice.optimizer.tuning.deployments import Bill, deployment_of
+from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse

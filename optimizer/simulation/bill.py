@@ -1,0 +1,53 @@
+"""What each batch of a run is billed, where that is asked of single batches and not of a run as a whole (``statistics``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.billing.cost import invocation_costs, predict_cost
+from sluice.optimizer.simulation.deployment import Deployment
+
+
+@dataclass(frozen=True, eq=False)
+class Bill:
+    """What the batches of a deployment cost, by table.
+
+    Parameters
+    ----------
+    by_size : array, shape (n_tables, max_batch_size)
+        USD of a warm batch of 1, 2, ...
+    cold : array, shape (n_tables,)
+        USD more where the environment had to start.
+    per_second : float
+        USD for the workers that are there, whether or not they serve.
+    """
+
+    by_size: Array
+    cold: Array
+    per_second: float
+
+    @classmethod
+    def of(cls, deployment: Deployment) -> Bill:
+        """Of the function's GB-seconds and fees, or of workers."""
+        by_size = np.zeros((deployment.n_tables, deployment.max_batch_size))
+        cold, per_second = np.zeros(deployment.n_tables), 0.0
+        for place, side in enumerate(deployment.serving):
+            if side.elastic:
+                init = 0.0 if side.environments is None else side.environments.init_duration
+                compute, fee = invocation_costs(side.service.up_to(side.schedule.max_batch_size), deployment.billing)
+                by_size[place, : len(compute)] = compute + fee
+                shares = (replace(deployment.billing, cold_start_probability=share) for share in (0.0, 1.0))
+                warm, new = (predict_cost(np.ones(1), side.service, billing, init_duration=init) for billing in shares)
+                cold[place] = new.per_request - warm.per_request
+            else:
+                run = side.service.up_to(side.schedule.max_batch_size).mean_response
+                by_size[place, : len(run)] = side.price_per_worker_second * run + side.price_per_batch
+                per_second += side.price_per_worker_hour / 3600 * float(side.schedule.tables[0].servers or 0)
+        return cls(by_size, cold, per_second)
+
+    def usd(self, sizes: Indices, tables: Indices, cold: Indices) -> Array:
+        """Of batches, (n_batches,)."""
+        return np.asarray(self.by_size[tables, sizes - 1] + cold * self.cold[tables])
