@@ -76,7 +76,7 @@ class ControlledRun:
     @property
     def cost_per_request(self) -> float:
         """USD."""
-        return (float(self.usd.sum()) + self.machines_usd) / len(self.usd)
+        return float((self.usd.sum() + self.machines_usd) / len(self.usd))
 
     def windows(self, seconds: float) -> Indices:
         """Which window of so many seconds each request came in, from the first arrival on."""

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from sluice.batching.documents import VERSION
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.values import FILE
 
@@ -26,6 +27,11 @@ DEMO = "a report of `sluice demo`"
 JOURNAL = "a journal of `sluice control`"
 PAGE = "a page"
 FIGURE = "a figure"
+
+
+class _Versioned(msgspec.Struct):
+    version: int = VERSION
+
 
 # What only a document of each kind has.
 _FIELDS = {
@@ -80,10 +86,19 @@ def require_replaceable(path: str, option: str, *kinds: str) -> None:
         data = file.read_bytes()
     except OSError as error:
         raise InvalidInput(option, path, f"a writable path ({error.strerror})") from None
-    found = kind_of(data)
-    if data.strip() and found not in kinds:
-        allowed = f"a new file, or {' or '.join(kinds)} to replace; this is {found or 'something else'}"
+    found, of_later = kind_of(data), _is_of_later(data)
+    if data.strip() and (found not in kinds or of_later):
+        this = f"{found or 'something else'}{' of a later Sluice' if of_later else ''}"
+        allowed = f"a new file, or {' or '.join(kinds)} to replace; this is {this}"
         raise InvalidInput(option, path, f"{allowed}, to be removed first if it may go")
+
+
+def _is_of_later(data: bytes) -> bool:
+    """Whether this is a document that no command of this version reads, as a later one wrote it."""
+    try:
+        return msgspec.json.decode(data, type=_Versioned).version > VERSION
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def written_option(

@@ -184,12 +184,15 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
     """
     shared, cost, plan = told["all_processes"], told["cost"], told["plan"]
     measured = shared if shared is not None else told["measured"]
-    ended = shared["answered"] if shared is not None else told["measured"]["ended"]
+    ended, failed = (shared["requests"], shared["failed"]) if shared is not None else (measured["ended"], 0)
     promises = []
     for i, slo in enumerate(plan["promises"]):
-        late = 100 * measured["late"] / ended if i == 0 and ended and measured["late"] is not None else None
-        kept = _kept(slo["percentile"], late, ended) if i == 0 else _kept_by_bounds(slo, measured["latency"])
-        bounds = _bounds(slo, measured["latency"])
+        late = _late(measured, shared, ended, failed) if i == 0 and ended and measured["late"] is not None else None
+        kept, bounds = _kept_by_bounds(slo, measured["latency"]), _bounds(slo, measured["latency"])
+        if failed:  # the latencies are of those that were answered
+            kept, bounds = False if failed > ended * (1 - slo["percentile"] / 100) else None if kept else kept, None
+        if i == 0:
+            kept = _kept(slo["percentile"], late, ended)
         end = None if bounds is None else bounds["at_most"]
         promises.append(Promise(slo["percentile"], slo["latency"], late, kept, end, exact=False))
     used = cost["used"] or {}
@@ -219,6 +222,14 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
         [OtherPlan(refused["digest"] or "", 0, 0, refused["reason"])] if (refused := plan["refused"]) is not None else [],
         noticed_of(told["decisions"]),
     )
+
+
+def _late(measured: Mapping[str, Any], shared: Mapping[str, Any] | None, ended: int, failed: int) -> float:
+    """Percent of those that ended: of all processes who failed is counted apart, and of the others some tell their latency."""
+    if shared is None:
+        return 100 * float(measured["late"]) / ended
+    of_answered = shared["late"] / shared["answered"] if shared["answered"] else 0.0
+    return float(100 * (of_answered * (ended - failed) + failed) / ended)
 
 
 def _promise(slo: Slo, batches: Sequence[MeasuredBatch]) -> Promise:

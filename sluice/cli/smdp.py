@@ -12,8 +12,9 @@ from sluice.batching.documents import Slo, write
 from sluice.batching.durations import LONGEST_HOLD
 from sluice.batching.errors import require
 from sluice.batching.policy import no_batching
+from sluice.batching.urls import is_http, without_password
 from sluice.cli import output
-from sluice.cli.file_kinds import PLAN, POLICY, written_option
+from sluice.cli.file_kinds import PLAN, POLICY, require_replaceable, written_option
 from sluice.cli.server_options import ServerOptions, server_options, solver_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.smdp_answer import in_tables, in_words
@@ -96,6 +97,12 @@ def command(
     require(
         (model is None) == (function is None), "model, function", (model, function), "both, for a plan, or neither, for a policy"
     )
+    for address in () if function is None else function.split(","):
+        allowed = "the address of a worker, http://HOST:PORT; several with commas between"
+        meant = f"{allowed}; did you mean http://{address}?" if is_http(f"http://{address}") and ":" in address else allowed
+        require(is_http(address), "--function", without_password(address), meant)
+    if out is not None:
+        require_replaceable(out, "--out", PLAN if model is not None else POLICY)
     require(0 < max_seconds < inf, "max_seconds", max_seconds, "a number of seconds > 0")
     require(slack is None or (bool(classes) and model is not None), "slack", slack, "only for a plan with --class")
     end = time.monotonic() + max_seconds

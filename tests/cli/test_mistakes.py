@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.durations import seconds
+from sluice.batching.policy import no_batching
 from sluice.cli.main import COMMANDS
 
 from .conftest import Run
@@ -14,6 +16,7 @@ from .conftest import Run
 ROOT = Path(__file__).parents[2]
 POISSON = "--poisson 60 --profile PROFILE"
 PREDICT = f"predict {POISSON} --memory 1769"
+SMDP = "smdp --rho 0.5 --service 6,1 --batch-max 4"
 SIMULATE = f"simulate {POISSON} --memory 1769 --slo 0.2 --policy"
 UNITS = "is not allowed; allowed: a number of seconds, or one with its unit (us, ms, s, min, h), as in 200ms"
 MISTAKES = {
@@ -208,6 +211,11 @@ MISTAKES = {
     "profile 127.0.0.1:8500 --memory 512": "did you mean http://127.0.0.1:8500?",
     "profile http:// --memory 512": "FUNCTION: 'http://' is not allowed; allowed: the address of a worker, http://HOST:PORT",
     f"{SIMULATE} no-batching --policy no-batching": "--policy: 'no-batching' is not allowed; allowed: each policy once",
+    "smdp --rho 0.5 --service 6,1 --batch-max 4 --out plan.json": "or a policy to replace; this is a plan, to be removed first",
+    f"{SMDP} --model m --function http://w:1 --out policy.json": "or a plan to replace; this is a policy, to be removed first",
+    f"{SMDP} --model m --function localhost:8500 --out x.json": "HOST:PORT; several with commas between; did you mean http://localhost:8500?",
+    f"{SMDP} --model m --function http://w:1,w --out x.json": "--function: 'w' is not allowed; allowed: the address of a worker",
+    f"recommend {POISSON} --slo 0.2 --out later.json": "a new file, or a plan to replace; this is a plan of a later Sluice, to be",
     "smdp --rho 0.5 --service 6,1 --batch-max 4 --out table.csv": "allowed: a file name that ends in .json, as JSON is written",
     "fleet FLEET --demand mlp=5 --demand mlp=6": "demand: 'mlp=6' is not allowed; allowed: each family once",
     "fleet FLEET --gap 1000": "gap: 1000.0 is not allowed; allowed: percentage points above 0 and below 100",
@@ -243,6 +251,10 @@ def _lay_out(folder: Path) -> None:
         (folder / name).write_text(text)
     (folder / "long.csv").write_text("time\n" + "".join(f"{0.1 * i + 0.01 * (i % 7):.3f}\n" for i in range(200)))
     (folder / "binary.csv").write_bytes(bytes(range(256)))
+    plan = Plan(model="m", function="f", policy=PolicyDocument.of(no_batching()))
+    (folder / "plan.json").write_bytes(write(plan))
+    (folder / "later.json").write_bytes(write(plan).replace(b'"version": 1', b'"version": 2'))
+    (folder / "policy.json").write_bytes(write(plan.policy))
     (folder / "folder").mkdir()
     (folder / "project").mkdir()
     (folder / "project" / "samconfig.toml").write_text("version = 0.1\n[default.deploy.parameters]\nparameter_overrides = []\n")

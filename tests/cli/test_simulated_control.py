@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
@@ -25,6 +26,17 @@ def test_a_change_of_service_times_is_noticed_and_the_promise_kept(document_of: 
     assert "service" in [decision["trigger"]["kind"] for decision in found["decisions"]]
     assert found["violations"][0] < 0.05 and found["n_requests"] == 10_000
     assert found["windows"] == {"seconds": 300.0, "n": 1, "kept": 1}
+
+
+def test_a_trace_that_is_decided_about_more_than_once_is_told_in_a_document(
+    document_of: Document, profile: str, tmp_path: Path
+) -> None:
+    rng, trace = np.random.default_rng(1), tmp_path / "trace.csv"
+    gaps = np.r_[rng.exponential(0.1, 2500), rng.exponential(0.4, 600)]
+    trace.write_text("gap\n" + "\n".join(map(str, gaps.tolist())))
+    asked = "simulate", "--trace", str(trace), "--past", "0.2", "--profile", profile, "--slo", "0.1", "--memory", "1769"
+    found = document_of(*asked, "--policy", "control")["control"]
+    assert len(found["decisions"]) > 1 and 1e-8 < found["cost_per_request"] < 1e-6
 
 
 def test_the_table_of_fixed_servers_is_tuned_and_nothing_else_serves(document_of: Document, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import redis
@@ -337,6 +339,12 @@ def somewhere() -> Iterator[str]:
     server.server_close()
 
 
+def read_page(url: str) -> dict[str, Any]:
+    with urlopen(f"{url}/status") as answer:
+        told: dict[str, Any] = json.load(answer)
+        return told
+
+
 def test_an_address_that_is_no_buffers_page_is_told_so(exit_of: Exit, somewhere: str) -> None:
     code, _, said = exit_of("status", "--url", f"{somewhere}/gone")
     assert (code, "SLUICE_PAGE=off" in said and "404" in said) == (2, True)
@@ -357,6 +365,40 @@ async def test_a_buffer_tells_the_same_without_a_redis(exit_of: Exit) -> None:
         assert promise == {"percentile": 95.0, "latency": 0.5, "late_percent": 0.0, "kept": True, "exact": False}
         assert told["digest"] == plan(policy).digest and told["spent"]["usd"] is None
         assert (told["unanswered"]["by_error"], told["other_plans"]) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("requests", "failed", "answered", "late", "percent", "kept"),
+    [
+        (1000, 0, 100, 4, 4.0, (True, True)),  # a tenth of the answers told their latency
+        (1000, 10, 99, 0, 1.0, (True, None)),  # of the other promise the buckets tell of those alone that were answered
+        (819, 67, 752, 34, 12.33, (False, False)),
+        (300, 300, 0, 0, 100.0, (False, False)),  # an outage
+    ],
+)
+async def test_who_failed_at_any_process_was_not_served_in_time(
+    exit_of: Exit, requests: int, failed: int, answered: int, late: int, percent: float, kept: tuple[bool | None, bool | None]
+) -> None:
+    of = plan(NO_BATCHING)
+    two = replace(of, other_slos=[Slo(1.0, 99.0)], digest="")
+    async with serving(Function(), NO_BATCHING, plans=Plans(two)) as buffer:
+        page = await asyncio.to_thread(read_page, buffer.url)
+    [told] = page["models"]
+    latency = [{"name": "p99", "above": 0.2, "at_most": 0.5}] if answered else []
+    told["all_processes"] = {
+        "seconds": 300.0,
+        "came": requests,
+        "arrival_rate": 3.0,
+        "mean_batch_size": 1.0,
+        "requests": requests,
+        "failed": failed,
+        "answered": answered,
+        "late": late,
+        "latency": latency,
+    }
+    first, second = model_status.told_status(told, 0.0).promises
+    assert first.late_percent == pytest.approx(percent, abs=0.01)
+    assert (first.kept, second.kept) == kept
 
 
 async def test_a_buffer_tells_what_was_decided_last_and_a_bound_of_the_percentile(exit_of: Exit) -> None:
