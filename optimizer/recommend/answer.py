@@ -46,6 +46,8 @@ class Answer:
         How many were compared.
     in_doubt : tuple of float
         Probability that ``best`` keeps free of each SLO's percentile for what the fit may be wrong by (``confidence``).
+    cold_in_doubt : tuple of float
+        What of these any setting keeps free, for how many start cold.
     workers : tuple of WorkerSetting
         Those that keep SLOs and budget, one for each offer, cheapest first; ``refused_workers`` says why others do not.
     overflow : OverflowSetting or None
@@ -73,6 +75,7 @@ class Answer:
     workers: tuple[WorkerSetting, ...] = ()
     refused_workers: Mapping[str, str] = field(default_factory=dict)
     in_doubt: tuple[float, ...] = ()
+    cold_in_doubt: tuple[float, ...] = ()
     overflow: OverflowSetting | None = None
     refused_overflow: str = ""
     every_load: EveryLoad | None = None
@@ -108,7 +111,7 @@ class Answer:
         plan, goal = self.every_load, self.question.goal
         if plan is None or self.best.batch_size == 1 or plan.cost.per_request > goal.budget:
             return self.best
-        if self.beyond_cheapest(plan) > self.question.premium or not plan.keeps(self.question.promised):
+        if self.beyond_cheapest(plan) > self.question.premium or not plan.keeps(self.question.promised, self.cold_in_doubt):
             return self.best
         return plan
 

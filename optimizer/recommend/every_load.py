@@ -18,6 +18,7 @@ from sluice.batching.documents import Slo, quantile_of
 from sluice.batching.policy import INF, Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost, cost_of_parts
+from sluice.optimizer.recommend.confidence import FEW
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.functions_by_size import Assignment, FunctionsBySize
 from sluice.optimizer.recommend.last_moment import seconds_to_spare
@@ -274,12 +275,22 @@ class EveryLoad:
         longest = self._longest
         return Estimate(value, low, min(high, longest) if self._latency.max() <= longest else high)
 
-    def keeps(self, slos: Sequence[Slo]) -> bool:
-        """Whether each is as lenient as one that every row keeps, and cold starts do not surely make more late than it allows."""
+    def keeps(self, slos: Sequence[Slo], in_doubt: Sequence[float] = ()) -> bool:
+        """Whether each is as lenient as one that every row keeps, and cold starts surely do not make more late than it allows.
+
+        Of what is late in a run where few start cold, the rows allow all. Of each SLO so much is ``in_doubt`` for cold starts.
+        """
         promised, run = self._question.promised, self._run
-        late = [surely_keeps(run.estimate_violations(slo.latency, CONFIDENCE), slo) for slo in slos]
         rows = [any(k.latency <= slo.latency and k.percentile >= slo.percentile for k in promised) for slo in slos]
-        return all(rows) and False not in late
+        return all(rows) and all(
+            self._starts_in_time(run.estimate_violations(slo.latency, CONFIDENCE), slo, doubt)
+            for slo, doubt in zip(slos, in_doubt or [0.0] * len(slos), strict=True)
+        )
+
+    def _starts_in_time(self, late: Estimate, slo: Slo, doubt: float) -> bool:
+        if self._here.cold_share < FEW * slo.error_budget:
+            return surely_keeps(late, slo) is not False
+        return late.value == 0 or late.high + doubt <= slo.error_budget
 
     def billed(self, cost: BatchCost) -> Self:
         """The same with its cost on arrivals that were recorded."""

@@ -215,7 +215,8 @@ def _least_latency(settings: FunctionSettings) -> tuple[Slo, Array]:
 
 def _refuse_infeasible(settings: FunctionSettings) -> None:
     slos = settings.question.promised
-    alone, _ = settings.search.landscape(slos, np.zeros(1), n_best=len(settings.services) + 1, refine=False)
+    doubt = Confidence(settings, slos).none
+    alone, _ = settings.search.landscape(slos, np.zeros(1), n_best=len(settings.services) + 1, refine=False, kept_free=doubt.at)
     if alone.ranked():
         return
     unbatched = settings.unbatched()
@@ -229,6 +230,14 @@ def _refuse_infeasible(settings: FunctionSettings) -> None:
             raise Infeasible(
                 f"no setting keeps {settings.question.named(slo)}: the best reachable is {reached:.4g} s "
                 f"at {quickest.memory_mb} MB without batching{cold}",
+                _reachable(settings, quickest) | {"latency": reached},
+            )
+        confidence = Confidence(settings, [slo])
+        if not confidence.keeps(quickest, confidence.of_cold_starts):
+            raise Infeasible(
+                f"no setting surely keeps {settings.question.named(slo)}: at {quickest.memory_mb} MB without batching "
+                f"{100 * quickest.cold_starts:.2g} % of the invocations start cold, give or take "
+                f"{100 * confidence.of_cold_starts[0]:.2g} %, as the fit knows",
                 _reachable(settings, quickest) | {"latency": reached},
             )
     quickest = min(unbatched, key=lambda setting: first_percentile(settings, setting))

@@ -139,7 +139,7 @@ def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: C
     unbatched = settings.unbatched()
     kept = [setting for setting in unbatched if setting.keeps(question.promised)]
     none = on_record(question, min(kept, key=lambda s: s.cost.per_request) if kept else _quickest_of(settings, unbatched))
-    longest = question.longest_timeout * (1 - 1e-9)
+    longest, confidence = question.longest_timeout * (1 - 1e-9), Confidence(settings, question.promised)
     return Answer(
         question=question,
         best=best,
@@ -152,7 +152,8 @@ def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: C
         gap=choice.gap,
         at_longest_timeout=best.table is None and best.batch_size > 1 and best.timeout >= longest,
         n_settings=choice.n_settings,
-        in_doubt=tuple(Confidence(settings, question.promised).share_in_doubt(best).tolist()),
+        in_doubt=tuple(confidence.share_in_doubt(best).tolist()),
+        cold_in_doubt=tuple(confidence.of_cold_starts.tolist()),
     )
 
 
