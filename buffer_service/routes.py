@@ -279,7 +279,6 @@ class Routes:
     def _infer(self, head: Head, client: Client, place: Place) -> Request:
         of_class = self._service.admit(place.model, head.fields)
         served = self._service.model(place.model)
-        served.telemetry.came += 1
         said = place.said
         assert said is not None
         if said.encoding and said.encoding.lower() not in ("gzip", "x-gzip"):
@@ -559,8 +558,9 @@ class _Inference:
         """Take so many bytes more; raises ``NoRoom``."""
         room = self._room
         if room.taken + more > room.limit:
-            error = NoRoom(room.limit)
-            self._served.telemetry.refused(error)
+            error, telemetry = NoRoom(room.limit), self._served.telemetry
+            telemetry.came += 1
+            telemetry.refused(error)
             raise error
         room.taken += more
         self._held += more
@@ -592,6 +592,7 @@ class _Inference:
                 except WireError as error:
                     raise InvalidInput("body", body[:80], f"what {said.content_type} says it is ({error})") from None
             told = self._served.told(self._head.fields, said.told, said.carried, body)
+            self._served.telemetry.came += 1  # who sends what is none is no demand
             self._waiting = self._served.ask(said.content_type, said.carried, body, told)
         except Exception as error:
             self._fail(error)

@@ -312,7 +312,7 @@ class Totals(NamedTuple):
 class ModelTelemetry:
     """The metrics of one model; children are looked up once, since a lookup costs as much as the increment.
 
-    Who takes a request counts it in ``came``.
+    Who takes a request counts it in ``came``, once it is known to be one.
     """
 
     def __init__(self, telemetry: Telemetry, plan: Plan) -> None:

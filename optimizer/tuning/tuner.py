@@ -53,6 +53,7 @@ from sluice.optimizer.tuning.trials import Trials, Tried, bounded, most_carried
 from sluice.optimizer.tuning.way import WayWatch
 
 OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
+FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 REFUSED_AFTER = 10.0  # s from which batches of other plans tell that the buffers do not follow one, where none is of it
 MOST_KEPT, MOST_OF_WORKERS = 12, 4  # proposals that are rehearsed again and again, and of each workers that are offered
@@ -120,6 +121,7 @@ class Tuner:
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
         self._bias = 0.0
+        self._fell = False  # the rate, and was seen since then for a moment only
 
     # --- what it is told
 
@@ -394,9 +396,11 @@ class Tuner:
         rate, seconds = self._rate.rate, self._rate.seconds
         since = times[-1] - seconds
         before = times[times < since]
+        self._fell = False
         if not isfinite(rate) or rate <= 0 or len(before) < 2 or before[-1] <= before[0]:
             return times
         factor = (len(before) - 1) / float(before[-1] - before[0]) / rate
+        self._fell = factor >= OTHER_RATE and (seconds < self.settings.shortest or rate * seconds < FEWEST_AT_RATE)
         if 1 / OTHER_RATE < factor < OTHER_RATE:
             return times
         return np.concatenate([before[-1] - (before[-1] - before) * factor, times[len(before) :]])
@@ -626,13 +630,15 @@ class Tuner:
         over_horizon = of.rate * horizon
         if broken and not kept and not best.fails_less(serving):
             return None, "the plan stays: nothing surely keeps the promise, and nothing has fewer late"
+        if broken and not kept and trigger.kind != "promise" and serving.failing[0] <= 0:
+            return None, "the plan stays: nothing surely keeps the promise, and it has not broken it where it was rehearsed"
         same = self.setup.servers is not None and saving.value == change == 0
         relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
         sturdier = serving.limited and not best.limited  # and dearer by the premium at the most, or it were not the best
         if not broken and not sturdier and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
             usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {horizon:.4g} s"
             return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
-        if not trigger.urgent and not broken and (early := self._too_early(of.now, trigger, held)):
+        if not trigger.urgent and (not broken or self._fell) and (early := self._too_early(of.now, trigger, held)):
             return None, f"the plan stays: {early}"
         why = (
             f"{best.proposal.name} keeps the promise, which {serving.proposal.name} does not surely"
@@ -655,13 +661,16 @@ class Tuner:
     def _too_early(self, now: float, trigger: Trigger, held: _Held | None) -> str:
         """Why a change that only saves waits, or ``""``: it is decided about again when that is over, or after a period at most.
 
-        A rate that was seen for a moment may be a stall's, or that of what comes after it; who keeps the promise at it can wait.
+        A rate that was seen for a moment may be a stall's, or that of what comes after it; who keeps the promise at it can wait, so
+        can who might break it where fewer come: nobody was surely late yet.
         """
         settings, since = self.settings, now if held is None else held.since
         waits = {
             f"the last change was less than {settings.least_between:g} s ago": self._changed + settings.least_between,
             f"requests have come at this rate for less than {settings.shortest:g} s": now - self._rate.seconds + settings.shortest,
         }
+        if self._fell and self._rate.rate * self._rate.seconds < FEWEST_AT_RATE:
+            waits[f"fewer than {FEWEST_AT_RATE} requests have come at this rate"] = now + FEWEST_AT_RATE / self._rate.rate
         why, until = max(waits.items(), key=lambda each: each[1])
         until = min(until, since + settings.period)
         if now >= until:

@@ -80,6 +80,19 @@ async def test_a_buffer_whose_page_is_off_has_neither_the_page_nor_its_document(
 
 
 @in_virtual_time
+async def test_what_is_no_request_is_no_demand(function):
+    async with serving(function, NO_BATCHING) as buffer:
+        await asyncio.sleep(SAMPLE_EVERY)
+        assert (await buffer.post("/models/m", b"1"))[0] == 200
+        assert (await buffer.post("/models/m", b"{bad"))[0] == 400
+        assert (await buffer.post("/models/m", b"1", **{"sluice-deadline": "soon"}))[0] == 400
+        assert (await buffer.post("/models/m", b"1", **{"content-encoding": "br"}))[0] == 415
+        await asyncio.sleep(1.0)
+        [model] = (await told(buffer))["models"]
+    assert (model["measured"]["came"], model["measured"]["ended"]) == (1, 1)
+
+
+@in_virtual_time
 async def test_the_document_tells_what_became_of_the_requests_of_each_model(function):
     async def in_80_ms(batch):
         await asyncio.sleep(0.08)

@@ -760,3 +760,21 @@ def test_a_change_must_save_what_it_costs_in_as_long_as_the_plan_in_force_has_se
     )
     after = tuner.decide(now + 90, Trigger("canary", now + 90, ""))
     assert after.plan is not None and after.plan.function == tried
+
+
+def test_a_silence_of_a_minute_among_many_who_come_is_no_rate_to_plan_for() -> None:
+    """Gaps of a Pareto law, of 80 s at most: at the rate of the longest the plan in force would start cold too often."""
+    rng, setup = np.random.default_rng(4), TuningSetup("m", (Slo(1.0, 99),), profile_of(885, 1769, init=1.0))
+    gaps = np.minimum(0.02 * (1 + rng.pareto(1.15, 6000)), 80.0)
+    run = simulate_control(setup, 1.7e9 + np.cumsum(gaps), step=1.0)
+    fell = [decision for decision in run.decisions if decision.trigger.kind == "rate" and decision.arrival_rate < 0.02]
+    assert [decision.why for decision in fell] == ["the plan stays: fewer than 10 requests have come at this rate"]
+    assert len(run.plans) == 1 and (run.latency <= 1.0).mean() > 0.99
+
+
+def test_a_plan_that_is_late_as_often_as_is_allowed_stays_where_so_few_were_seen_that_nothing_is_sure() -> None:
+    setup = TuningSetup("m", (Slo(1.0, 99),), profile_of(885, 1769, init=1.0))
+    run = simulate_control(setup, poisson_times(4, 260), step=1.0)
+    first, *_ = (decision for decision in run.decisions if decision.considered)
+    assert not any(one.keeps for one in first.considered) and first.plan is None
+    assert first.why == "the plan stays: nothing surely keeps the promise, and it has not broken it where it was rehearsed"
