@@ -11,11 +11,37 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn
+from rich.table import Column, Table
+from rich.text import Text
 
 from sluice.batching.documents import write
 from sluice.batching.errors import InvalidInput
 
-stdout = Console()
+
+class WholeConsole(Console):
+    """A table that needs more columns than the terminal has gets them, at the price of lines that go on: no figure is left out."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich has it."""
+        needed = max((self._needed(each) for each in objects if isinstance(each, Table)), default=0)
+        if needed > self.width:
+            Console(file=self.file, width=needed, force_terminal=self.is_terminal).print(*objects, **options)
+        else:
+            super().print(*objects, **options)
+
+    def _needed(self, table: Table) -> int:
+        """Columns of the terminal, so that no cell is cut off of those that do not wrap."""
+        _, right, _, left = table.padding
+        return 1 + sum(1 + left + right + self._width_of(column) for column in table.columns)
+
+    def _width_of(self, column: Column) -> int:
+        if not column.no_wrap:
+            return column.min_width or 1
+        cells = [self.render_str(cell) if isinstance(cell, str) else cell for cell in (column.header, *column.cells)]
+        return max((line.cell_len for cell in cells if isinstance(cell, Text) for line in cell.split()), default=0)
+
+
+stdout = WholeConsole()
 stderr = Console(stderr=True)
 
 json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(

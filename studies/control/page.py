@@ -59,11 +59,11 @@ def page(rows: Sequence[Row]) -> str:
                 come at that rate for a minute, which a stall and what it held back do not: what waits for that is decided
                 about again when it is over, or after five minutes. A memory size of which no batch was measured gets 5 % of the
                 requests until 32 were, without the workers that it is to stand beside. A broken promise, or service times that
-                have changed, is acted on at once; but not what a lower rate would break that was seen for less than a minute, or for
-                ten requests: after a silence nobody knows yet what comes, and nobody was late. Where nothing surely keeps the
-                promise, a plan that has not broken it where it was rehearsed stays, too: of a few hundred requests no plan is sure
-                of the hundredth that may be late. Before workers that only carry so much, what was decided about a rate that was
-                seen for a moment is looked at again when it was seen for twice as long, until that is a minute.""",
+                have changed, is acted on at once; but not what a lower rate would break that was seen for less than a minute, or
+                for ten requests: after a silence nobody knows yet what comes, and nobody was late. Where nothing surely keeps the
+                promise, a plan that has not broken it where it was rehearsed stays, too: of a few hundred requests no plan is
+                sure of the hundredth that may be late. Before workers that only carry so much, what was decided about a rate that
+                was seen for a moment is looked at again when it was seen for twice as long, until that is a minute.""",
                 """**It corrects itself.** How long requests are on their way through the buffer is measured of live batches, and
                 planned with ([live control](live-control.md#models-that-plan-themselves)). Where the measured percentile surely
                 lies above the rehearsed one of the same requests, half of the difference is added to every rehearsed latency, and

@@ -259,3 +259,15 @@ def test_arrivals_must_be_told(profile: str, trace: str, exit_of: Run) -> None:
     assert code == 2 and "requests: 100 is not allowed; allowed: only without --trace" in stderr
     code, _, stderr = exit_of(*ask, "--trace", trace, "--past", "1")
     assert code == 2 and "past: 1.0 is not allowed; allowed: a part of the trace, strictly between 0 and 1" in stderr
+
+
+def test_a_table_that_needs_more_columns_than_the_terminal_has_is_printed_whole(
+    exit_of: Run, profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    slos = [word for slo in ("p95=0.2", "p99=0.4", "p90=0.3") for word in ("--slo", slo)]
+    asked = "simulate", "--poisson", "20", "--requests", "5000", "--profile", profile, "--memory", "1769", *slos
+    code, out, _ = exit_of(*asked, "--policy", "no-batching", "--policy", "greedy")
+    table = [line for line in out.splitlines() if line.startswith("│")]
+    assert code == 0 and "…" not in out and [row.split()[0] for row in table[:2]] == ["│no-batching", "│greedy"], out
+    assert len({len(row) for row in table}) == 1 and len(table[0]) > 80
