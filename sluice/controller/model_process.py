@@ -15,8 +15,11 @@ buffers go on with the plans that they have.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -24,6 +27,7 @@ from typing import NamedTuple
 from sluice.batching.documents import Plan
 from sluice.batching.errors import InvalidInput, SluiceError, StoreUnavailable
 from sluice.batching.urls import without_password
+from sluice.buffer_service.presence import Presences
 from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
 from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.stream_reader import NewArrivals, NewBatches, News, RecordReader
@@ -37,6 +41,7 @@ LOOK = 1.0
 PAGES = 20
 DECIDE_WITHIN = 60.0
 MOST_COUNTED = 200  # models whose counts are written at a look
+NOTHING_FOR = 6.0  # seconds without a plan, after which that is said: buffers tell of themselves every five
 EVERYTHING_EVERY = 60.0
 """Seconds between two looks at all models, and for routes that have a record of their own."""
 
@@ -97,6 +102,7 @@ class ModelProcess:
         self._due: dict[str, Trigger] = {}
         self._something, self._between_looks = asyncio.Event(), asyncio.Lock()
         self._deciding = ""
+        self._nothing_since = math.inf  # no model has a plan; by the loop's clock
 
     async def run(self) -> None:
         """Look, decide and write until cancelled."""
@@ -125,6 +131,7 @@ class ModelProcess:
     async def _follow_plans(self) -> None:
         """Tell the tuners which plans are in force; begin with models that are new, and end with those that have none."""
         plans = {plan.model: plan for plan in await self._plans.plans()}
+        await self._tell_of_nothing(bool(plans))
         for gone in self._watched.keys() - plans.keys():
             self._thread.do(self._watched.pop(gone).reader.close)
         since: dict[str, float] | None = None
@@ -152,6 +159,24 @@ class ModelProcess:
                     self._watched[model].control.given(given)
                 if words:
                     await self._tell(model, words)
+
+    async def _tell_of_nothing(self, something: bool) -> None:
+        """Say once that no model has a plan here, and where the buffers that are there have theirs from."""
+        now = asyncio.get_running_loop().time()
+        if something:
+            self._nothing_since = math.inf
+            return
+        self._nothing_since, before = min(now, self._nothing_since), self._nothing_since
+        if not before < now - NOTHING_FOR or before == -math.inf:
+            return
+        self._nothing_since = -math.inf  # said
+        presences, sources = Presences(self._url, self._namespace), Counter[str]()
+        with contextlib.suppress(StoreUnavailable):  # or it may not ask
+            sources.update(heard.presence.plans for heard in await presences.heard())
+        await presences.close()
+        there = ", ".join(f"{n} of the buffer's processes {'has' if n == 1 else 'have'} plans of {at}" for at, n in sources.items())
+        words = "no model has a plan in this Redis, so that nothing is controlled; `sluice plans push PLAN` puts one into force"
+        _log.warning("%s%s", words, f", which a buffer follows by --plans redis: ({there})" if there else "")
 
     async def _look(self, at: float) -> None:
         """Tell the tuners what was recorded, and find out what is to be decided; ``at`` by the loop's clock."""

@@ -23,6 +23,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.arrival_record import Arrivals
 from sluice.buffer_service.arrival_stream import FIELD, stream_key
+from sluice.buffer_service.presence import Presence, Presences
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
@@ -321,6 +322,26 @@ async def test_what_a_tuner_decides_from_what_was_recorded_comes_into_force_and_
     assert (written.plan.digest, written.by, written.why) == (chosen.digest, "c", "it is cheaper")
     await bench.until(lambda: "m: the rate is another: it is cheaper" in bench.words())
     assert len(tuner.times) == 3
+
+
+async def test_where_no_model_has_a_plan_that_is_said_once_with_where_the_buffers_have_theirs_from(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(model_process, "NOTHING_FOR", 0.05)
+    presences = Presences(bench.url, bench.namespace)
+    await presences.tell("pAAAAAAA", Presence(host="h", release="1", plans="file:plans"))
+    await presences.close()
+    bench.controller(lambda _: FakeTuner(plan()))
+
+    def said() -> list[str]:
+        return [text for record in caplog.records if "no model has a plan in this Redis" in (text := record.getMessage())]
+
+    await bench.until(said)
+    assert "(1 of the buffer's processes has plans of file:plans)" in said()[0] and "sluice plans push PLAN" in said()[0]
+    await asyncio.sleep(0.3)
+    assert len(said()) == 1
+    await bench.plans.write(plan(), "somebody")
+    await bench.until(lambda: f"m: controlled from plan {plan().digest} on" in bench.words())
 
 
 async def test_a_model_that_cannot_be_controlled_and_a_tuner_that_fails_keep_no_other_from_it(bench: Bench) -> None:
