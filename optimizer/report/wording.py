@@ -334,7 +334,13 @@ def verdict(answer: Answer) -> str:
     if not answer.no_batching_keeps_slo:
         return decision(bill, with_it, None)
     rate = answer.break_even_arrival_rate
-    since = "" if winner is not answer.by_function else "; it pays at no rate" if rate is None else f"; it pays from {rate:.4g} on"
+    since = (
+        ""
+        if winner is not answer.by_function
+        else "; it pays at no rate"
+        if rate is None
+        else f"; it pays from {rate:.4g} requests/s on"
+    )
     least, stack = min(((usd, name) for name, usd in months_by_stack(answer).items()), default=(with_it, ""))
     if with_it >= direct > least:
         since += f"; with --stack {stack} it would be {least:.2f}"

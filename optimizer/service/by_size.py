@@ -165,7 +165,7 @@ class SizedServices:
     """
 
     def __init__(self, profile: ServiceProfile, batch_size: int) -> None:
-        told = "one that tells sizes apart (sluice profile --size), as sizes of requests are given"
+        told = "one that tells sizes apart (sluice profile --payload SIZE=FILE), as sizes of requests are given"
         require(bool(profile.sizes), "profile", profile.function, told)
         self.profile, self.batch_size = profile, batch_size
         self._at: dict[int, list[float]] = {}  # sizes measured, by memory size

@@ -85,7 +85,7 @@ def test_the_verdict_agrees_with_the_rate_from_which_queues_pay_on_the_record(
     usd: str, ask: tuple[str, ...], trace: str, shown_by: Shown
 ) -> None:
     text = " ".join(shown_by(*ask, "--trace", trace, "--size-column", "tokens", "--buffer-per-month", usd).split())
-    found = re.match(r"(Deploy|Do not deploy).* at ([\d.]+) requests/s, .*?; it pays from ([\d.]+) on\.", text)
+    found = re.match(r"(Deploy|Do not deploy).* at ([\d.]+) requests/s, .*?; it pays from ([\d.]+) requests/s on\.", text)
     assert found is not None and (found[1] == "Deploy") == (float(found[3]) <= float(found[2])), text[:300]
 
 
@@ -111,7 +111,7 @@ def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ..
     verdict, _, text = text.partition(" on. ")
     assert re.fullmatch(
         r"Do not deploy for this alone: the queues with a buffer \(105.02 of it fixed\) cost [\d.]+ USD per month at [\d.]+"
-        r" requests/s, [\d.]+ more than calling the function directly \([\d.]+\); it pays from [\d.]+",
+        r" requests/s, [\d.]+ more than calling the function directly \([\d.]+\); it pays from [\d.]+ requests/s",
         verdict,
     )
     assert text.startswith("Batch by size, in ") and "% less than without regard to size (" in text
