@@ -17,6 +17,7 @@ from sluice.cli.arrival_options import perhaps_arrivals, profiles_option
 from sluice.cli.class_arrivals import OPTION, read_classes
 from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
+from sluice.cli.policy_files import is_file
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.values import DURATION, FILE, WAIT, integer, number, require_speed
@@ -24,6 +25,7 @@ from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
 from sluice.optimizer.billing import Billing
+from sluice.optimizer.fits import fit_arrivals
 from sluice.optimizer.recommend.queues_on_record import merged
 from sluice.optimizer.service import SizeMix
 from sluice.optimizer.simulation import Environments, Function
@@ -86,7 +88,8 @@ def situation_options(command: Command) -> Command:
 def workload_options(command: Command) -> Command:
     """A model of the arrivals, a trace, or both; the command gets ``workload: Workload``, and ``seed``.
 
-    Of ``mix_options`` it takes the column that has the sizes of the trace's requests, and the ``mix``, which the function gets too.
+    Of ``mix_options`` it takes the column that has the sizes of the trace's requests, and the ``mix``, which the function gets too;
+    by the ``names`` of the policies it knows whether one of them learns from the past.
     """
 
     @perhaps_arrivals
@@ -95,7 +98,8 @@ def workload_options(command: Command) -> Command:
         "--past",
         type=number,
         metavar="PART",
-        help=f"Part of a trace, given without a model, that policies learn from; they run on the rest  [default: {PAST:g}]",
+        help="Part of a trace, given without a model, that policies learn from; they run on the rest"
+        f"  [default: {PAST:g}; of files alone, which learn nothing, none]",
     )
     @click.option(
         "--speed", type=number, default=1.0, show_default=True, metavar="FACTOR", help="Run the trace so many times as fast."
@@ -131,6 +135,7 @@ def workload_options(command: Command) -> Command:
         seed: int,
         mix: SizeMix | None,
         size_column: str | None,
+        names: tuple[str, ...],
         **others: Any,
     ) -> Any:
         require(seed >= 0, "seed", seed, "an integer >= 0")
@@ -164,8 +169,11 @@ def workload_options(command: Command) -> Command:
             workload = Workload.of_process(ArrivalProcess.of(arrivals), run, seed, mix)
         else:
             assert whole is not None
-            workload = Workload.of_trace(whole, PAST if past is None else past, mix, seed)
-        return command(workload=workload, seed=seed, mix=mix, **others)
+            if past is None and all(map(is_file, names)):  # who is told learns nothing
+                workload = Workload.of_process(fit_arrivals(whole).arrivals, whole, seed, mix)
+            else:
+                workload = Workload.of_trace(whole, PAST if past is None else past, mix, seed)
+        return command(workload=workload, seed=seed, mix=mix, names=names, **others)
 
     return with_workload
 

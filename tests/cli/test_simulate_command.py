@@ -271,3 +271,16 @@ def test_a_table_that_needs_more_columns_than_the_terminal_has_is_printed_whole(
     table = [line for line in out.splitlines() if line.startswith("│")]
     assert code == 0 and "…" not in out and [row.split()[0] for row in table[:2]] == ["│no-batching", "│greedy"], out
     assert len({len(row) for row in table}) == 1 and len(table[0]) > 80
+
+
+def test_a_plan_by_itself_learns_nothing_of_a_trace_and_runs_on_all_of_it(
+    document_of: Document, profile: str, tmp_path: Path
+) -> None:
+    trace, policy = tmp_path / "trace.csv", tmp_path / "policy.json"
+    gaps = np.random.default_rng(1).exponential(0.05, 1999)
+    trace.write_text("gap\n" + "\n".join(map(str, gaps.tolist())))
+    policy.write_bytes(write(PolicyDocument.of(policies.size_or_timeout(4, 0.05))))
+    asked = "simulate", "--trace", str(trace), "--profile", profile, "--memory", "1769", "--slo", "0.2", "--policy", str(policy)
+    assert document_of(*asked)["n_requests"] == 2000
+    assert document_of(*asked, "--policy", "greedy")["n_requests"] < 1100
+    assert document_of(*asked, "--past", "0.9")["n_requests"] < 300
