@@ -62,7 +62,7 @@ for name in names:
     child = os.fork()
     if not child:
         for descriptor, end in ((1, "out"), (2, "err")):
-            os.dup2(os.open(f"{folder}/{name}.{end}", os.O_WRONLY | os.O_CREAT), descriptor)
+            os.dup2(os.open(f"{folder}/{name}.{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
         run(["--smoke", name])
         sys.exit()
     print(name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -72,14 +72,26 @@ for name in names:
 
 @pytest.mark.full
 def test_every_benchmark_runs_through(tmp_path: Path) -> None:
-    """One after the other, as some listen at ports of their own, and in one test, for others would only wait for it."""
-    command = [sys.executable, "-c", FORKED, str(tmp_path), *BENCHMARKS]
+    """One after the other, as some listen at ports of their own, and in one test, for others would only wait for it.
+
+    Where other work takes the cores for a moment, one that lives on what it measured may end with that; it does not twice.
+    """
+    wrong = dict.fromkeys(BENCHMARKS, "")
+    for _ in range(2):
+        wrong = _smoke(tuple(wrong), tmp_path)
+        if not wrong:
+            return
+    pytest.fail("\n".join(f"{name}: {said}" for name, said in wrong.items()))
+
+
+def _smoke(names: tuple[str, ...], folder: Path) -> dict[str, str]:
+    """What is wrong with which of these."""
+    command = [sys.executable, "-c", FORKED, str(folder), *names]
     told = os.environ | {"COLUMNS": "150", VARIABLE: "1"}
     ran = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, timeout=900)
     ended = dict(line.split() for line in ran.stdout.splitlines())
-    assert tuple(ended) == BENCHMARKS, ran.stderr
-    wrong = {name: said for name in BENCHMARKS if (said := _what_is_wrong_with(name, ended[name], tmp_path))}
-    assert wrong == {}
+    assert tuple(ended) == names, ran.stderr
+    return {name: said for name in names if (said := _what_is_wrong_with(name, ended[name], folder))}
 
 
 def _what_is_wrong_with(name: str, code: str, folder: Path) -> str:
