@@ -73,11 +73,7 @@ def _usd_by_block(deployment: Deployment, times: Array) -> tuple[Array, Array]:
     """USD of successive blocks of arrivals and how many each has, but for the first, in which environments start."""
     run, bill = simulate_deployment(deployment, times, np.random.default_rng(0)), Bill.of(deployment)
     length = len(times) // (BLOCKS + 1)
-    first = len(times) - BLOCKS * length
-    usd = bill.usd(run.batch_sizes, run.tables.astype(np.int64), run.cold.astype(np.int64))
-    block = np.maximum((run.first_of_batch - first) // length, -1) + 1
-    seconds = np.diff(np.append(times[first::length], times[-1]))
-    return np.bincount(block, weights=usd, minlength=BLOCKS + 1)[1:] + bill.per_second * seconds, np.full(BLOCKS, float(length))
+    return bill.by_block(run, len(times) - BLOCKS * length, length), np.full(BLOCKS, float(length))
 
 
 def cost_on(

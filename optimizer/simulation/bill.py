@@ -9,6 +9,7 @@ import numpy as np
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cost import invocation_costs, predict_cost
 from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.event_loop import SimulationResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,3 +52,14 @@ class Bill:
     def usd(self, sizes: Indices, tables: Indices, cold: Indices) -> Array:
         """Of batches, (n_batches,)."""
         return np.asarray(self.by_size[tables, sizes - 1] + cold * self.cold[tables])
+
+    def by_block(self, run: SimulationResult, first: int, length: int) -> Array:
+        """USD of successive blocks of ``length`` arrivals each, from the ``first`` of a run on, with what workers cost then."""
+        times, usd = run.arrival_times, self.usd(run.batch_sizes, run.tables.astype(np.int64), run.cold.astype(np.int64))
+        block, seconds = block_of(run, first, length), np.diff(np.append(times[first::length], times[-1]))
+        return np.asarray(np.bincount(block, weights=usd, minlength=len(seconds) + 1)[1:] + self.per_second * seconds)
+
+
+def block_of(run: SimulationResult, first: int, length: int) -> Indices:
+    """The block of each batch, (n_batches,): 1, 2, ... of ``length`` arrivals each, 0 before the ``first`` arrival."""
+    return np.asarray(np.maximum((run.first_of_batch - first) // length, -1) + 1)

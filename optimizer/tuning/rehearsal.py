@@ -18,7 +18,7 @@ from sluice.optimizer.simulation.batch_means import (
     estimate_share,
     most_of_next,
 )
-from sluice.optimizer.simulation.bill import Bill
+from sluice.optimizer.simulation.bill import Bill, block_of
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
 
@@ -129,20 +129,16 @@ def rehearse(
     at_start = cold & (run.first_of_batch < first)
     settled = [_but_for(run, happened, at_start) for happened in late]
     bill = Bill.of(deployment)
-    usd = bill.usd(run.batch_sizes, run.tables.astype(np.int64), cold.astype(np.int64))
-    block = np.maximum((run.first_of_batch - first) // length, -1) + 1
-    by_block = np.bincount(block, weights=usd, minlength=BLOCKS + 1)[1:]
-    energy = np.full(len(usd), np.nan) if deployment.energy is None else deployment.energy[run.batch_sizes - 1]
+    energy = np.full(len(run.batch_sizes), np.nan) if deployment.energy is None else deployment.energy[run.batch_sizes - 1]
     answered = latency[first:].reshape(BLOCKS, length)
-    edges = times[first + length * np.arange(BLOCKS)]
-    ends = np.append(edges[1:], times[-1])
+    ends = np.append(times[first + length :: length], times[-1])
     names = np.array([side.function for side in deployment.serving])
     new = {name: at_start & (names[run.tables] == name) for name in dict.fromkeys(names.tolist())}
     cold_usd = dict(zip(names.tolist(), bill.cold.tolist(), strict=True))
     return Rehearsed(
-        by_block + bill.per_second * (ends - edges),
+        bill.by_block(run, first, length),
         np.full(BLOCKS, float(length)),
-        np.bincount(block, weights=energy, minlength=BLOCKS + 1)[1:].astype(np.float64),
+        np.bincount(block_of(run, first, length), weights=energy, minlength=BLOCKS + 1)[1:].astype(np.float64),
         np.where(np.isfinite(answered), answered, times[-1] - times[0]).sum(axis=1),
         0.5 ** ((times[-1] - ends) / half_life),
         tuple(estimate_share(happened[since:]) for happened in settled),

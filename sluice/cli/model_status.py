@@ -188,11 +188,14 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
     promises = []
     for i, slo in enumerate(plan["promises"]):
         late = _late(measured, shared, ended, failed) if i == 0 and ended and measured["late"] is not None else None
-        kept, bounds = _kept_by_bounds(slo, measured["latency"]), _bounds(slo, measured["latency"])
-        if failed:  # the latencies are of those that were answered
-            kept, bounds = False if failed > ended * (1 - slo["percentile"] / 100) else None if kept else kept, None
         if i == 0:
             kept = _kept(slo["percentile"], late, ended)
+        elif failed > ended * (1 - slo["percentile"] / 100):
+            kept = False
+        else:
+            kept = _kept_by_bounds(slo, measured["latency"])
+            kept = None if failed and kept else kept  # the latencies are of those that were answered
+        bounds = None if failed else _bounds(slo, measured["latency"])
         end = None if bounds is None else bounds["at_most"]
         promises.append(Promise(slo["percentile"], slo["latency"], late, kept, end, exact=False))
     used = cost["used"] or {}

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -102,7 +101,8 @@ class ModelProcess:
         self._due: dict[str, Trigger] = {}
         self._something, self._between_looks = asyncio.Event(), asyncio.Lock()
         self._deciding = ""
-        self._nothing_since = math.inf  # no model has a plan; by the loop's clock
+        self._nothing_since: float | None = None  # no model has a plan; by the loop's clock
+        self._nothing_told = False
 
     async def run(self) -> None:
         """Look, decide and write until cancelled."""
@@ -163,13 +163,11 @@ class ModelProcess:
     async def _tell_of_nothing(self, something: bool) -> None:
         """Say once that no model has a plan here, and where the buffers that are there have theirs from."""
         now = asyncio.get_running_loop().time()
-        if something:
-            self._nothing_since = math.inf
+        if something or self._nothing_since is None:
+            self._nothing_since, self._nothing_told = None if something else now, False
+        if self._nothing_told or self._nothing_since is None or now < self._nothing_since + NOTHING_FOR:
             return
-        self._nothing_since, before = min(now, self._nothing_since), self._nothing_since
-        if not before < now - NOTHING_FOR or before == -math.inf:
-            return
-        self._nothing_since = -math.inf  # said
+        self._nothing_told = True
         presences, sources = Presences(self._url, self._namespace), Counter[str]()
         with contextlib.suppress(StoreUnavailable):  # or it may not ask
             sources.update(heard.presence.plans for heard in await presences.heard())
