@@ -186,6 +186,7 @@ class PlanFollower:
         self._in_force: dict[str, _Followed] = {}
         self._refusals: dict[str, _Refused] = {}  # reported already, by place
         self._unreadable = ""
+        self._none_told = False
 
     async def look(self) -> None:
         """One look; raises nothing but cancellation, since what is wrong with a plan must not stop the service."""
@@ -197,6 +198,9 @@ class PlanFollower:
             self._unreadable = str(error)
             return
         self._unreadable = ""
+        if not (found or self._none_told):
+            _log.warning("there is no plan yet where SLUICE_PLANS says, and until one is there nothing is served")
+        self._none_told = True
         for gone in self._in_force.keys() - found.keys():
             del self._in_force[gone]
         for gone in self._refusals.keys() - found.keys():

@@ -246,7 +246,8 @@ class HttpServer:
 
 
 _SAID = {
-    HTTPStatus.BAD_REQUEST: "not a request of HTTP/1.1",
+    HTTPStatus.BAD_REQUEST: "not a request of HTTP/1.1, which has one host",
+    HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: "HTTP/1.1 is understood, and HTTP/1.0",
     HTTPStatus.REQUEST_TIMEOUT: "the rest of the request did not come in time",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "headers: larger than is allowed",
     HTTPStatus.SERVICE_UNAVAILABLE: "too many connections, or too much on them that waits",

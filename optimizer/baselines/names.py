@@ -257,10 +257,14 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
     function = function if sizes is None else function.between(*sizes)
     if route.warm and route.warm.pinged_every:
-        return function.pinged(route.warm.pinged_every).under(policy)
-    if route.warm:
-        return function_as_workers(function).kept_warm(policy, route.warm.provisioned, function)
-    return function.under(policy)
+        deployment = function.pinged(route.warm.pinged_every).under(policy)
+    elif route.warm:
+        deployment = function_as_workers(function).kept_warm(policy, route.warm.provisioned, function)
+    else:
+        deployment = function.under(policy)
+    if of.memory_mb in (None, function.memory_mb):
+        return deployment
+    return replace(deployment, note=f"runs with {function.memory_mb} MB, as the plan has it, and not with {of.memory_mb}")
 
 
 def _function(name: str, memory_mb: int | None, of: Situation, field: str, sizes: tuple[float, float] | None) -> Function:

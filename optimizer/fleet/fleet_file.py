@@ -92,7 +92,9 @@ class _Variants:
         self.paths[name] = entry.path
         parts = entry.fields("accuracy", "memory_mb", "memory_mb_per_request", "profiles", needed=("accuracy", "profiles"))
         memory = (parts[key].number("MB >= 0", 0) if key in parts else 0.0 for key in ("memory_mb", "memory_mb_per_request"))
-        variant = Variant(name, parts["accuracy"].number("percent, 0 to 100", 0, 100), *memory)
+        accuracy = parts["accuracy"].number("percent, 0 to 100", 0, 100)
+        parts["accuracy"].check(not 0 < accuracy <= 1, f"percent, 0 to 100; did you mean {100 * accuracy:g}?")
+        variant = Variant(name, accuracy, *memory)
         for device, profile in parts["profiles"].items():
             profile.check(device in self.devices, one_of(self.devices, "devices"))
             self.profiles[device, name] = _profile(profile, self.devices[device], self.folder)
@@ -101,9 +103,9 @@ class _Variants:
 
 def _slo(entry: Entry) -> Slo:
     if not isinstance(entry.value, dict):
-        return Slo(entry.number("a number of seconds > 0, or a mapping with latency and percentile", 0, above=True))
+        return Slo(entry.duration("a number of seconds > 0, or a mapping with latency and percentile"))
     fields = entry.fields("latency", "percentile", needed=("latency",))
-    latency = fields["latency"].number("a number of seconds > 0", 0, above=True)
+    latency = fields["latency"].duration("a number of seconds > 0")
     if "percentile" not in fields:
         return Slo(latency)
     allowed = "a number strictly between 0 and 100"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
+from sluice.batching.durations import LONGEST, MEANT_MS, seconds
 from sluice.batching.errors import InvalidInput
 
 _LISTED = 20  # names that a refusal lists
@@ -67,6 +68,20 @@ class Entry(NamedTuple):
             self.refuse(allowed)
         self.check(least <= value <= most and not (above and value == least), allowed)
         return float(value)
+
+    def duration(self, allowed: str) -> float:
+        """Seconds > 0 of what takes milliseconds to seconds: a number, of which a large one is a question, or one with its unit."""
+        value = self.value
+        if isinstance(value, str) and re.search("[a-z]$", value):
+            try:
+                found = seconds(value, most=LONGEST)
+            except ValueError as error:
+                self.refuse(str(error))
+            self.check(found > 0, allowed)
+            return found
+        found = self.number(allowed, 0, above=True)
+        self.check(found < MEANT_MS, f"{found:g}ms if milliseconds are meant, {found:g}s if seconds are")
+        return found
 
     def whole(self, allowed: str, least: int = 0, most: float = math.inf) -> int:
         """An integer."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sluice.batching.documents import Slo
+from sluice.batching.documents import Slo, percentile_name
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, Question
 from sluice.optimizer.recommend.kept_warm import parameter
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
 from sluice.optimizer.recommend.words import milliseconds, promised
+from sluice.optimizer.service.doubt import highest_quantile
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.statistics import RunStatistics
@@ -252,6 +253,12 @@ def kept_free(answer: Answer) -> list[str]:
         of_each = " and ".join(f"{milliseconds(seconds)} of the {name}" for name, seconds in free.items())
         confidence = f"{100 * question.goal.confidence:g} % confidence"
         sentences.append(f"{of_each} are kept free, as the profile is a sample ({confidence}).")
+    if beyond := [slo.name for slo in answer.slos if slo.quantile > highest_quantile(question.profile)]:
+        known = percentile_name(100 * highest_quantile(question.profile))
+        estimated = "estimated from their tail" if free[beyond[-1]] else "taken to be no longer"
+        sentences.append(
+            f"The profile knows service times up to their {known}; what is beyond, for the {' and '.join(beyond)}, is {estimated}."
+        )
     return sentences
 
 
@@ -398,7 +405,8 @@ def proof(answer: Answer) -> list[str]:
         between = "" if answer.gap is None else f"; no timeout in between is cheaper by more than {100 * answer.gap:.2g} %"
         sentences.append(f"{answer.n_settings} settings of the function compared{between}.")
     else:
-        sentences.append("No setting of the function keeps the SLO and the budget; the quickest is shown.")
+        within = "" if answer.question.goal.max_cost is None else " within the budget"
+        sentences.append(f"No setting of the function keeps the SLO{within}; the quickest is shown.")
     if answer.at_longest_timeout:
         longest = milliseconds(answer.best.timeout)
         sentences.append(f"The timeout is the longest allowed ({longest}): a longer may be cheaper (--max-timeout).")

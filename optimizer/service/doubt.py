@@ -48,6 +48,11 @@ def seconds_in_doubt(
     return max(by_memory) + (_of_way(profile.way, quantile, z) if profile.way is not None else 0.0)
 
 
+def highest_quantile(profile: ServiceProfile) -> float:
+    """Up to which quantile the service times of all batch sizes are known; 1 of a linear law, or of points that are means alone."""
+    return min((point.service_time.quantiles[-1][0] for point in profile.points if point.service_time.quantiles), default=1.0)
+
+
 def _of_tail(time: ServiceTime, quantile: float, z: float) -> float:
     upper = [(q, seconds) for q, seconds in time.quantiles if q >= 0.5]
     if len(upper) < 2 or time.n < 2:

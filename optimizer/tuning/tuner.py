@@ -636,7 +636,7 @@ class Tuner:
         relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
         sturdier = serving.limited and not best.limited  # and dearer by the premium at the most, or it were not the best
         if not broken and not sturdier and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
-            usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {horizon:.4g} s"
+            usd = f"{saving.low * over_horizon:.3g} USD in {horizon:.4g} s" if saving.low > 0 else "nothing"
             return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
         if not trigger.urgent and (not broken or self._fell) and (early := self._too_early(of.now, trigger, held)):
             return None, f"the plan stays: {early}"

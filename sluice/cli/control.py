@@ -13,12 +13,13 @@ from pathlib import Path
 
 import click
 
-from sluice.batching.documents import Slo
+from sluice.batching.documents import Plan, Slo
 from sluice.batching.errors import InvalidInput, require
 from sluice.buffer_service.plans import source_at
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli.arrival_options import behind_buffer, read_profile, way_option
 from sluice.cli.cost_options import price_options
+from sluice.cli.document_files import read_document
 from sluice.cli.file_kinds import JOURNAL, written_option
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
@@ -143,12 +144,15 @@ def command(
     require_redis(redis_url, namespace)
     known = declared is None or re.match("file:.|ssm:/", declared) is not None
     require(known, "--declared", declared, "file:PATH or ssm:/path/")
-    there = declared is None or declared.startswith("ssm:") or Path(declared.partition(":")[2]).exists()
-    require(there, "--declared", declared, "file:PATH of a file or folder that exists")
+    if declared is not None and declared.startswith("file:"):
+        place = Path(declared.removeprefix("file:"))
+        require(place.exists(), "--declared", declared, "file:PATH of a file or folder that exists")
+        if place.is_file():
+            read_document(Plan, str(place), "--declared")
     plans = RedisPlans(redis_url, namespace)
     name = controller_name()
     journal = Journal(Path(journal_path) if journal_path else None, plans)
-    place = redis_url, namespace
+    there = redis_url, namespace
     if fleet_path is not None:
         from sluice.controller.fleet_process import FleetProcess  # what plans fleets, and 100 MB
         from sluice.optimizer.control import ControlSettings
@@ -169,7 +173,7 @@ def command(
         )
 
         async def work() -> None:
-            await FleetProcess(fleet, solve_fleet, of_fleet, plans, name, journal, *place).run()
+            await FleetProcess(fleet, solve_fleet, of_fleet, plans, name, journal, *there).run()
 
     else:
         require(load_time is None, "--load-time", load_time, "given with --fleet alone")
@@ -189,7 +193,7 @@ def command(
         async def work() -> None:
             with interpreted():  # what watches; what is decided is decided in another process
                 await ModelProcess(
-                    setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2
+                    setups.tuner, plans, name, DecidingProcess(), journal, *there, take_along=settings.period / 2
                 ).run()
 
     async def leading() -> None:

@@ -25,8 +25,8 @@ REPLAYED = "what a replay measured"
 FLEET = "an answer of `sluice fleet`"
 DEMO = "a report of `sluice demo`"
 JOURNAL = "a journal of `sluice control`"
-PAGE = "a page"
-FIGURE = "a figure"
+PAGE = "a page of `sluice recommend`"
+FIGURE = "a figure of Sluice"
 
 
 class _Versioned(msgspec.Struct):
@@ -46,17 +46,22 @@ _FIELDS = {
     "placement": FLEET,
     "break_even_arrival_rate": DEMO,
 }
-_STARTS = {b"<!doctype html": PAGE, b"\x89png": FIGURE, b"%pdf-": FIGURE, b'{"at":': JOURNAL}
+# How files begin that are no documents, and what is in them where a command wrote them.
+_STARTS = {
+    b"<!doctype html": (PAGE, b'content="sluice recommend"'),
+    b"\x89png": (FIGURE, b"Matplotlib"),
+    b"%pdf-": (FIGURE, b"Matplotlib"),
+    b"<?xml": (FIGURE, b"Matplotlib"),
+    b'{"at":': (JOURNAL, b""),
+}
 
 
 def kind_of(data: bytes) -> str | None:
     """What kind of file has this content; ``None``: none that a command writes."""
     begin = data[:1000].lstrip().lower()
-    for start, kind in _STARTS.items():
+    for start, (kind, mark) in _STARTS.items():
         if begin.startswith(start):
-            return kind
-    if b"<svg" in begin:
-        return FIGURE
+            return kind if mark in data else None
     try:
         fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -5,7 +5,8 @@ What control, or a person, wrote in Redis since then stays until somebody declar
 in Redis (``RedisPlans.declared``), so that a controller that takes over does not put them again; a Redis that lost its data has
 neither these nor plans, and gets what is declared.
 
-A declaration that is taken back changes nothing. One that is no plan is told of once, and the others are put.
+A declaration that is taken back changes nothing, and where there is none that is told. One that is no plan is told of once, and the
+others are put.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class DeclaredPlans:
         except Exception as error:  # a network, a permission, a file system: whatever it is, what is in force goes on
             self._tell("", f"what is declared is not put into force: {error}")
             return
-        self._told.pop("", None)
+        if found:
+            self._told.pop("", None)
+        else:
+            self._tell("", "nothing is declared yet where --declared says", logging.WARNING)
         for place, document in found.items():
             try:
                 if isinstance(document, InvalidInput):
@@ -62,7 +66,7 @@ class DeclaredPlans:
             else:
                 self._told.pop(place, None)
 
-    def _tell(self, place: str, words: str) -> None:
+    def _tell(self, place: str, words: str, level: int = logging.ERROR) -> None:
         if self._told.get(place) != words:
-            _log.error("%s", words)
+            _log.log(level, "%s", words)
         self._told[place] = words

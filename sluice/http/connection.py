@@ -139,10 +139,10 @@ class HttpConnection:
     """
 
     __slots__ = (  # a dictionary of more than 30 attributes takes longer to look in, and more memory
-        *("_asked_for_body", "_at", "_blocked", "_broken", "_chunked", "_complete", "_crowded", "_events", "_fields", "_fresh"),
-        *("_head", "_head_bytes", "_heard", "_held_bytes", "_kept", "_known", "_last", "_left", "_line", "_max_head", "_muted"),
-        *("_other_bytes", "_parser", "_patience", "_refusal", "_rest_bytes", "_since", "_tail", "_trailers", "_url"),
-        *("_waits", "alone", "stage"),
+        *("_asked_for_body", "_at", "_blocked", "_chunked", "_complete", "_events", "_fields", "_fresh", "_head", "_head_bytes"),
+        *("_heard", "_held_bytes", "_kept", "_known", "_last", "_left", "_line", "_max_head", "_muted", "_other_bytes"),
+        *("_parser", "_patience", "_refusal", "_rest_bytes", "_since", "_tail", "_trailers", "_url", "_waits", "_wrong"),
+        *("alone", "stage"),
     )
 
     def __init__(
@@ -180,8 +180,7 @@ class HttpConnection:
         self._rest_bytes = 0  # of a body that nobody reads
         self._asked_for_body = False
         self._complete = False  # the parser has seen the end of a message
-        self._crowded = False  # more fields came than a head may have
-        self._broken = False  # what came is no request, or more than one where only one can be
+        self._wrong: HTTPStatus | None = None  # with what is refused that came: no request, or more than one where one can be
         self._muted = False  # what the parser tells was told before
         self._events: list[Event] = []
         self._parser = self._new_parser()
@@ -360,7 +359,7 @@ class HttpConnection:
         if self._muted:
             return
         if self.stage is not IDLE:
-            self._broken = True
+            self._wrong = HTTPStatus.BAD_REQUEST
             return
         self._enter(HEAD_BEGINS)
         self._head = None
@@ -373,7 +372,7 @@ class HttpConnection:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.stage is HEAD and not self._muted:  # else it is a trailer, which nobody reads
             if len(self._fields) == MAX_FIELDS:
-                self._crowded = True
+                self._wrong = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 return
             self._fields.append((name.lower(), value))
 
@@ -384,6 +383,13 @@ class HttpConnection:
         version = parser.get_http_version()
         if version == "0.9":
             raise ValueError(version)  # which has no headers, neither of requests nor of answers: the parser makes a refusal of it
+        if version not in _VERSIONS:
+            self._wrong = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
+            return
+        hosts = sum(name == b"host" for name, _ in self._fields)
+        if hosts > 1 or (not hosts and version == "1.1"):  # whom it is for others may read differently (RFC 9112, 3.2)
+            self._wrong = self._wrong or HTTPStatus.BAD_REQUEST
+            return
         keep_alive = version == "1.1" and parser.should_keep_alive()
         url = httptools.parse_url(self._url)
         path, query = url.path.decode("ascii"), (url.query or b"").decode("ascii")
@@ -434,11 +440,9 @@ class HttpConnection:
         except httptools.HttpParserUpgrade:
             self._decline_upgrade()
         except httptools.HttpParserError:
-            self._broken = True
-        if self._crowded:
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        elif self._broken:
-            self._refuse(HTTPStatus.BAD_REQUEST)
+            self._wrong = self._wrong or HTTPStatus.BAD_REQUEST
+        if self._wrong is not None:
+            self._refuse(self._wrong)
         elif not in_head:
             self._parsed_body(now, part)
         elif self.stage is HEAD and self._head is not None:
@@ -529,7 +533,7 @@ class HttpConnection:
             try:
                 self._parser.feed_data(b"POST / HTTP/1.1\r\n%b: %b\r\n\r\n" % framing[0])
             except httptools.HttpParserError:  # it did not look at an encoding of the other protocol's
-                self._broken = True
+                self._wrong = HTTPStatus.BAD_REQUEST
             self._muted = False
 
     def _remember(self, head: bytes, length: int) -> None:
@@ -549,10 +553,11 @@ def bare_refusal(status: HTTPStatus) -> bytes:
     return b"HTTP/1.1 %d %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % (status, status.phrase.encode())
 
 
+_VERSIONS = ("1.0", "1.1")
 _FIELD = b"%b: %b\r\n"
 _HEAD_ENDS = b"\r\n\r\n"
 _ENDS = len(_HEAD_ENDS)
-_SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
+_SHORTEST = len(b"GET / HTTP/1.0\r\n\r\n")
 _SECRET = (b"authorization", b"cookie", b"proxy-authorization", b"x-api-key")
 _OWN = (b"idempotency-key", b"traceparent", b"x-request-id")
 _UNUSUAL = frozenset((b"connection", b"upgrade", *_SECRET, *_OWN))

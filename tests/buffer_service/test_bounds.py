@@ -144,7 +144,7 @@ async def test_half_a_body_in_very_small_chunks_takes_no_more_than_is_counted(fu
     chunks, n = b"2\r\nab\r\n", 20_000
     async with serving(function, NO_BATCHING) as buffer:
         _, writer = await connect(buffer)
-        writer.write(b"POST /models/m HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n")
+        writer.write(b"POST /models/m HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
         await until(lambda: buffer.service.waiting.taken == REQUEST_BYTES)
         tracemalloc.start()
         try:

@@ -165,7 +165,7 @@ def request_of(rng, number):
         return b"POST %s HTTP/1.1\r\nhost: x\r\n%scontent-length: %d\r\n\r\n%s" % (path, expect, len(body), body), answer
     cut = rng.randrange(len(body) + 1)
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:cut], body[cut:]) if part)
-    return b"POST %s HTTP/1.1\r\n%stransfer-encoding: chunked\r\n\r\n%s0\r\n\r\n" % (path, expect, chunks), answer
+    return b"POST %s HTTP/1.1\r\nhost: x\r\n%stransfer-encoding: chunked\r\n\r\n%s0\r\n\r\n" % (path, expect, chunks), answer
 
 
 def answers_in(written, ended):

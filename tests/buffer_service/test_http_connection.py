@@ -126,10 +126,9 @@ def test_a_connection_that_is_not_kept_ends_with_its_answer_and_reads_nothing_be
     assert b"\r\nconnection: close\r\n" in answer(http) and http.stage is ENDED
 
 
-@pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/2.0"])
-def test_other_versions_are_answered_and_not_kept(version):
+def test_http_1_0_needs_no_host_is_answered_and_not_kept():
     http = connection()
-    http.receive(0.0, b"GET /a " + version + b"\r\nconnection: keep-alive\r\n\r\n")
+    http.receive(0.0, b"GET /a HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
     answer(http)
     assert http.stage is ENDED
 
@@ -168,7 +167,7 @@ def test_what_finds_no_room_is_refused_and_behind_an_answer_that_is_due_forgotte
     http.receive(0.0, b"GET / HT")
     assert http.refuse(HTTPStatus.SERVICE_UNAVAILABLE).answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     http = connection()
-    http.receive(0.0, POST % 0 + b"GET / HTTP/1.1\r\n\r\n")
+    http.receive(0.0, POST % 0 + b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
     assert http.held and http.refuse(HTTPStatus.SERVICE_UNAVAILABLE) is None and not http.held
     assert b"connection: close" in answer(http) and http.stage is ENDED
 
@@ -243,9 +242,9 @@ def test_heads_that_are_known_are_few_and_short():
         assert len(known) <= MAX_KNOWN
     known.clear()
     for head in (
-        b"GET / HTTP/1.1\r\nx: " + b"x" * MAX_KNOWN_BYTES + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\nexpect: 100-continue\r\n\r\n",
-        b"GET / HTTP/1.1\r\nconnection: keep-alive\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"x" * MAX_KNOWN_BYTES + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\nconnection: keep-alive\r\n\r\n",
     ):
         http.receive(0.0, head)
         answer(http)
@@ -259,10 +258,10 @@ def test_heads_that_are_known_are_few_and_short():
 def test_a_head_with_a_secret_or_with_what_is_of_one_request_is_not_kept(name):
     known = {}
     http = connection(known)
-    http.receive(0.0, b"GET / HTTP/1.1\r\n%b: Bearer secret\r\n\r\n" % name.encode())
+    http.receive(0.0, b"GET / HTTP/1.1\r\nhost: x\r\n%b: Bearer secret\r\n\r\n" % name.encode())
     assert known == {}
     http.answer(0.0, 200, "text/plain", 0)
-    http.receive(0.0, b"GET / HTTP/1.1\r\naccept: a\r\n\r\n")
+    http.receive(0.0, b"GET / HTTP/1.1\r\nhost: x\r\naccept: a\r\n\r\n")
     assert len(known) == 1
 
 
@@ -340,7 +339,7 @@ def test_of_many_small_chunks_so_many_are_parsed_at_a_time_and_the_others_afterw
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
-        (b"GET / HTTP/1.1\r\nx: " + b"x" * MAX_HEADER_BYTES, 431),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"x" * MAX_HEADER_BYTES, 431),
         (b"\r\n" * MAX_HEADER_BYTES, 431),
         (POST[:-2] % 3 + b"".join(b"%d:\r\n" % i for i in range(MAX_FIELDS)) + b"\r\nabc", 431),
         (CHUNKED + b"1;" + b"x" * MAX_HEADER_BYTES, 431),
@@ -350,13 +349,17 @@ def test_of_many_small_chunks_so_many_are_parsed_at_a_time_and_the_others_afterw
         (CHUNKED + b"3\r\nabcd\r\n", 400),
         (POST[:-2] % 3 + b"content-length: 4\r\n\r\n", 400),
         (POST[:-2] % 3 + b"transfer-encoding: chunked\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\ntransfer-encoding: gzip\r\n\r\n", 400),
-        (b"GET /\xff HTTP/1.1\r\n\r\n", 400),
-        (b"GET http://a HTTP/1.1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ntransfer-encoding: gzip\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+        (b"GET http://a HTTP/1.1\r\nhost: x\r\n\r\n", 400),
         (b"GET /a\r\n\r\n", 400),
-        (b"GET /a\r\nGET /b HTTP/1.1\r\n\r\n", 400),
+        (b"GET /a\r\nGET /b HTTP/1.1\r\nhost: x\r\n\r\n", 400),
         (b"GET /a HTTP/0.9\r\n\r\n", 400),
+        (b"GET /a HTTP/2.0\r\nhost: x\r\n\r\n", 505),
+        (b"GET /a HTTP/1.1\r\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\nhost: x\r\nHost: x\r\n\r\n", 400),
+        (b"GET /a HTTP/1.0\r\nhost: x\r\nhost: y\r\n\r\n", 400),
     ],
 )
 @pytest.mark.parametrize("size", [1 << 30, 1000])
@@ -369,17 +372,17 @@ def test_what_is_no_request_is_refused_with_a_status(sent, status, size):
             events += http.go_on(0.0)
         assert http.held <= MAX_HEADER_BYTES
     assert type(events[-1]) is Refused and events[-1].status == status and http.stage is ENDED
-    assert END not in events and http.receive(0.0, b"GET / HTTP/1.1\r\n\r\n") == []
+    assert END not in events and http.receive(0.0, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n") == []
 
 
 def test_a_head_may_have_as_many_fields_as_are_allowed():
-    head = b"GET / HTTP/1.1\r\n" + b"".join(b"%d:\r\n" % i for i in range(MAX_FIELDS)) + b"\r\n"
+    head = b"GET / HTTP/1.1\r\nhost: x\r\n" + b"".join(b"%d:\r\n" % i for i in range(1, MAX_FIELDS)) + b"\r\n"
     begun, end = connection().receive(0.0, head)
     assert len(begun.fields) == MAX_FIELDS and end is END
 
 
 def test_a_large_head_is_held_until_its_request_is_answered_or_the_connection_ends():
-    head = b"POST / HTTP/1.1\r\ncontent-length: 1\r\nx: " + b"x" * HELD_FROM + b"\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\nx: " + b"x" * HELD_FROM + b"\r\n\r\n"
     for ends in (lambda http: http.answer(0.0, 200, "text/plain", 0), lambda http: http.close()):
         http = connection()
         http.receive(0.0, head)
@@ -406,7 +409,7 @@ def test_of_a_body_that_nobody_reads_no_more_than_so_much_is_taken(monkeypatch):
 @st.composite
 def requests(draw):
     """A request, and its body."""
-    body = draw(st.sampled_from([b"", b"a", b"0\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"]) | st.binary(max_size=40))
+    body = draw(st.sampled_from([b"", b"a", b"0\r\n\r\n", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"]) | st.binary(max_size=40))
     path = draw(st.sampled_from([b"/", b"/models/m", b"/v2/models/m/infer", b"/a%20b?c=d"]))
     fields = draw(st.sampled_from([b"", b"content-type: application/json\r\n", b"connection: upgrade\r\nupgrade: h2c\r\n"]))
     if draw(st.booleans()):
@@ -414,7 +417,12 @@ def requests(draw):
     cuts = sorted({0, len(body), *draw(st.lists(st.integers(0, len(body)), max_size=3))})
     chunks = b"".join(b"%x;n=v\r\n%b\r\n" % (end - start, body[start:end]) for start, end in pairwise(cuts))
     trailer = draw(st.sampled_from([b"", b"x: y\r\n"]))
-    return b"POST %b HTTP/1.1\r\n%btransfer-encoding: chunked\r\n\r\n%b0\r\n%b\r\n" % (path, fields, chunks, trailer), body
+    return b"POST %b HTTP/1.1\r\nhost: x\r\n%btransfer-encoding: chunked\r\n\r\n%b0\r\n%b\r\n" % (
+        path,
+        fields,
+        chunks,
+        trailer,
+    ), body
 
 
 def pieces_of(data, cuts):
@@ -495,15 +503,19 @@ class Whole:
             self.error = None
 
     def on_message_begin(self):
-        self.body = b""
+        self.body, self.hosts, self.complete = b"", 0, False
 
     def on_url(self, url):
         self.url = url
 
+    def on_header(self, name, value):
+        self.hosts += name.lower() == b"host" and not self.complete
+
     def on_headers_complete(self):
-        httptools.parse_url(self.url).path.decode("ascii")  # else it is refused, as HTTP/0.9 is
+        self.complete = True
+        httptools.parse_url(self.url).path.decode("ascii")  # else it is refused, as these are
         version = self.parser.get_http_version()
-        assert version != "0.9"
+        assert version in ("1.0", "1.1") and self.hosts <= 1 and (self.hosts or version == "1.0")
         self.kept = version == "1.1" and self.parser.should_keep_alive()
 
     def on_body(self, body):

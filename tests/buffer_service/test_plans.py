@@ -90,6 +90,16 @@ async def test_a_changed_plan_is_followed_and_the_same_document_is_not_applied_a
     assert (buffer.in_force["mlp"], buffer.applied) == (plan(timeout=0.2), 2)
 
 
+async def test_a_folder_without_plans_is_told_of_once_and_a_plan_that_comes_is_followed(tmp_path, caplog):
+    buffer = Buffer(FilePlans(str(tmp_path)))
+    await buffer.look()
+    await buffer.look()
+    assert caplog.messages == ["there is no plan yet where SLUICE_PLANS says, and until one is there nothing is served"]
+    (tmp_path / "plan.json").write_bytes(write(plan()))
+    await buffer.look()
+    assert list(buffer.in_force) == ["mlp"] and len(caplog.messages) == 1
+
+
 async def test_the_log_names_what_is_in_force_route_by_route(file, caplog):
     caplog.set_level(logging.INFO, "sluice.buffer_service.plans")
     policy = PolicyDocument.of(constructors.greedy(8))

@@ -147,7 +147,7 @@ async def test_a_half_sent_body_is_cut_off(function):
 async def test_a_request_that_is_broken_off_before_its_task_has_begun_leaves_nothing_behind(function, recwarn):
     async with serving(function, NO_BATCHING) as buffer:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(buffer.url.rpartition(":")[2]))
-        writer.write(b"GET /v2/health/ready HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nno number\r\n")
+        writer.write(b"GET /v2/health/ready HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nno number\r\n")
         answer = await asyncio.wait_for(reader.read(), 5)
         writer.close()
     assert answer.startswith(b"HTTP/1.1 400 ") and not recwarn.list

@@ -65,6 +65,15 @@ def test_what_it_follows_and_where_is_asked_for(exit_of: Exit, tmp_path: Path) -
         assert (code, named in said) == (2, True)
 
 
+def test_a_file_that_declares_no_plan_is_named_at_once(exit_of: Exit, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("0.1\n0.2\n")
+    code, _, said = exit_of("control", "--declared", f"file:{trace}", "--redis-url", "redis://127.0.0.1:1/0")
+    assert code == 2
+    allowed = "a plan, as `sluice recommend --out` writes it; this is no JSON document"
+    assert said == f"sluice: --declared: '{trace}' is not allowed; allowed: {allowed}"
+
+
 def test_a_profile_whose_way_nobody_measured_is_planned_with_behind_the_way_that_all_commands_take(
     exit_of: Exit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 import pytest
+from matplotlib.figure import Figure
 
 from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, write
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import no_batching
 from sluice.cli.file_kinds import ARRIVALS, DEMO, FIGURE, FLEET, JOURNAL, PAGE, PLAN, POLICY, PROFILE, REPLAYED, kind_of
 from sluice.cli.file_kinds import require_replaceable as require
+from sluice.optimizer.report.trace_plot import write_figure
 
 from .conftest import Run
 
@@ -23,8 +26,8 @@ FILES = {
     PLAN: write(Plan(model="m", function="f", policy=POLICY_OF_ONE)),
     POLICY: write(POLICY_OF_ONE),
     JOURNAL: b'{"at":"2026-11-01T10:00:00.000","model":"m","words":"nothing"}\n{"at":"2026-',
-    PAGE: b"\n<!DOCTYPE html>\n<html>",
-    FIGURE: b'<?xml version="1.0"?>\n<svg>',
+    PAGE: b'\n<!DOCTYPE html>\n<html>\n<meta name="generator" content="sluice recommend">',
+    FIGURE: b'<?xml version="1.0"?>\n<svg><dc:title>Matplotlib v3',
 }
 ALL = (ARRIVALS, DEMO, FIGURE, FLEET, JOURNAL, PAGE, PLAN, POLICY, PROFILE, REPLAYED)
 WRITTEN = {  # by command line: the only kind that its file may be
@@ -103,8 +106,15 @@ def test_a_plan_that_is_a_profile_is_refused_by_what_it_is(exit_of: Run, profile
     assert code == 2 and f"a plan, as `sluice recommend --out` writes it; this is {PROFILE}" in err
 
 
-def test_a_figure_in_binary_is_one() -> None:
-    assert kind_of(b"\x89PNG\r\n") == kind_of(b"%PDF-1.4") == FIGURE
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_a_figure_and_a_page_are_known_as_they_are_written_and_those_of_others_are_not(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"drawn.{suffix}"
+    write_figure(Figure(), path)
+    drawn = path.read_bytes()
+    assert kind_of(drawn) == FIGURE and kind_of(drawn.replace(b"Matplotlib", b"Inkscape")) is None
+    page = files("sluice.optimizer.report").joinpath("template.html").read_bytes()
+    page = page[page.index(b"<!DOCTYPE") :]
+    assert kind_of(page) == PAGE and kind_of(page.replace(b"sluice recommend", b"another")) is None
 
 
 @pytest.mark.parametrize(

@@ -324,7 +324,7 @@ def test_workers_may_keep_what_the_function_cannot(
     assert answer["refused_workers"].keys() == {"provisioned, 512 MB", "provisioned, 1769 MB"}
     shown = " ".join(shown_by(*asked).split())
     assert "no setting of the function does it" in shown and "provisioned, 512 MB is not in the answer: no number of" in shown
-    assert "No setting of the function keeps the SLO and the budget" in shown
+    assert "No setting of the function keeps the SLO; the quickest is shown" in shown
     assert "gpu:1" in report.read_text()
 
 
@@ -582,6 +582,8 @@ def test_the_way_is_the_profiles_or_told_or_assumed_and_said_to_be(
     assumed = ("recommend", "--profile", profile, "--poisson", "50", "--slo", "0.2", "--loads", "1")
     assert "is taken as 3 ms, as measured 100 times." in " ".join(shown_by(*measured).split())
     assert "are kept free, as the profile is a sample (95 % confidence)." in " ".join(shown_by(*measured).split())
+    far = " ".join(shown_by(*measured[:-3], "p99.9=0.2", "--loads", "1").split())
+    assert "up to their p95; what is beyond, for the p99.9, is estimated from their tail." in far
     assert "is taken as 5 ms, which nobody measured (sluice profile --buffer)." in " ".join(shown_by(*assumed).split())
     latency = [document_of(*measured, "--buffer-overhead", told)["no_batching"]["latency"]["p95"] for told in ("0", "0.02")]
     assert latency[1] - latency[0] == pytest.approx(0.02)

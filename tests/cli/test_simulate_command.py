@@ -114,6 +114,8 @@ def test_policies_and_plans_come_from_files(tmp_path: Path, document_of: Documen
     assert runs[elastic]["latency"] == runs["size-or-timeout:4,0.05"]["latency"]
     assert runs[servers]["mean_servers"] == pytest.approx(2) and runs[plan]["memory_mb"] == 512
     routed = Plan(model="m", routes=[Route("r", "f", document, 1.0)])
+    code, _, stderr = exit_of(*asked, "--memory", "1769", "--policy", plan)
+    assert code == 0 and f"note: {plan}: runs with 512 MB, as the plan has it, and not with 1769" in stderr
     Path(plan).write_bytes(write(routed))
     code, _, stderr = exit_of(*asked, "--memory", "512", "--policy", plan)
     assert code == 2 and "routes: 1 is not allowed; allowed: none: a plan of one queue" in stderr

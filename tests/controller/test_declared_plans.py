@@ -101,6 +101,20 @@ async def test_what_is_no_plan_is_told_of_once_and_the_others_are_put(
         assert "a.json: what is declared is not put into force" in said
 
 
+async def test_that_nothing_is_declared_is_told_once(
+    redis_server: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with declaring(redis_server, "declared-nothing", tmp_path) as it:
+        await it.declared.look()
+        await it.declared.look()
+        assert caplog.messages == ["nothing is declared yet where --declared says"]
+        it.declare(plan(1))
+        await it.declared.look()
+        (tmp_path / "m.json").unlink()
+        await it.declared.look()
+        assert caplog.messages.count("nothing is declared yet where --declared says") == 2
+
+
 async def test_who_leads_no_more_puts_nothing_and_a_place_that_is_not_there_is_named(
     redis_server: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

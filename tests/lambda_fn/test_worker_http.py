@@ -148,20 +148,29 @@ async def test_a_connection_that_is_idle_for_too_long_is_closed_and_one_that_wai
 async def test_headers_without_end_are_refused() -> None:
     async with running(served(Sleeper("echo")), max_headers=2000) as (_, url):
         raw = await Raw.to(url)
-        raw.send(b"POST / HTTP/1.1\r\n" + b"a: " + b"x" * 3000)
+        raw.send(b"POST / HTTP/1.1\r\nhost: x\r\n" + b"a: " + b"x" * 3000)
         assert (await raw.answer())[0] == 431
         assert await raw.ended()
 
 
 @pytest.mark.parametrize(
-    "noise", [b"\x16\x03\x01\x02\x00\x01\x00", b"HELLO\r\n\r\n", b"POST / HTTP/1.1\r\ncontent-length: -1\r\n\r\n"]
+    "noise", [b"\x16\x03\x01\x02\x00\x01\x00", b"HELLO\r\n\r\n", b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n"]
 )
 async def test_what_is_not_http_is_answered_so(noise: bytes) -> None:
     async with running(served(Sleeper("echo"))) as (_, url):
         raw = await Raw.to(url)
         raw.send(noise)
         status, _, body = await raw.answer()
-        assert (status, detail(body)) == (400, "not a request of HTTP/1.1")
+        assert (status, detail(body)) == (400, "not a request of HTTP/1.1, which has one host")
+        assert await raw.ended()
+
+
+async def test_another_version_of_http_is_not_understood() -> None:
+    async with running(served(Sleeper("echo"))) as (_, url):
+        raw = await Raw.to(url)
+        raw.send(b"GET / HTTP/2.0\r\nhost: x\r\n\r\n")
+        status, _, body = await raw.answer()
+        assert (status, detail(body)) == (505, "HTTP/1.1 is understood, and HTTP/1.0")
         assert await raw.ended()
 
 
@@ -212,12 +221,12 @@ async def test_what_stands_before_a_request_that_is_none_is_answered() -> None:
 async def test_trailers_are_not_kept() -> None:
     async with running(served(Sleeper("echo"))) as (worker, url):
         raw = await Raw.to(url)
-        raw.send(b"POST /models/echo HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\n7\r\n0\r\n")
+        raw.send(b"POST /models/echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\n7\r\n0\r\n")
         for i in range(100):
             raw.send(b"trailer-%d: x\r\n" % i)
         await asyncio.sleep(0.05)
         (read,) = worker.server.sockets.connections
-        assert read._http._head is not None and [name for name, _ in read._http._head.fields] == [b"transfer-encoding"]
+        assert read._http._head is not None and [name for name, _ in read._http._head.fields] == [b"host", b"transfer-encoding"]
         assert read._http._fields == []
         raw.send(b"\r\n")
         assert (await raw.answer())[2] == b"7"
@@ -241,11 +250,11 @@ async def test_a_client_that_leaves_its_answers_untaken_is_cut_off() -> None:
 async def test_a_client_that_waits_to_be_told_to_send_its_body_is_told() -> None:
     async with running(served(Sleeper("echo")), max_body=1000) as (_, url):
         raw = await Raw.to(url)
-        raw.send((HEAD % len(BODY)).replace(b"host: x", b"expect: 100-continue"))
+        raw.send((HEAD % len(BODY)).replace(b"host: x", b"host: x\r\nexpect: 100-continue"))
         assert await raw.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         raw.send(BODY)
         assert (await raw.answer())[0] == 200
-        raw.send((HEAD % 5000).replace(b"host: x", b"expect: 100-continue"))
+        raw.send((HEAD % 5000).replace(b"host: x", b"host: x\r\nexpect: 100-continue"))
         status, headers, _ = await raw.answer()
         assert (status, headers["connection"]) == (413, "close")
         raw.close()
@@ -254,10 +263,10 @@ async def test_a_client_that_waits_to_be_told_to_send_its_body_is_told() -> None
 async def test_encoded_bodies_are_refused_and_other_protocols_not_taken_up() -> None:
     async with running(served(Sleeper("echo"))) as (_, url):
         raw = await Raw.to(url)
-        raw.send((HEAD % len(BODY)).replace(b"host: x", b"content-encoding: gzip") + BODY)
+        raw.send((HEAD % len(BODY)).replace(b"host: x", b"host: x\r\ncontent-encoding: gzip") + BODY)
         status, _, body = await raw.answer()
         assert (status, detail(body)) == (415, "content-encoding: 'gzip' is not allowed; allowed: 'identity'")
-        raw.send((HEAD % len(BODY)).replace(b"host: x", b"connection: upgrade\r\nupgrade: h2c") + BODY)
+        raw.send((HEAD % len(BODY)).replace(b"host: x", b"host: x\r\nconnection: upgrade\r\nupgrade: h2c") + BODY)
         assert (await raw.answer())[0] == 200  # an offer need not be taken (RFC 9110, 7.8)
         raw.close()
 
@@ -283,14 +292,14 @@ async def test_answers_are_the_same_however_the_bytes_come(seed: int) -> None:
         if kind == 0:
             half = len(body) // 2
             chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:half], body[half:]) if part)
-            stream += b"POST /models/echo HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+            stream += b"POST /models/echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
         elif kind == 1:
             stream += b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n"
             body = b'{"ready":true}'
         elif kind == 2:
-            stream += b"POST /models/echo HTTP/1.1\r\ncontent-length: 2000\r\n\r\n" + b"x" * 2000
+            stream += b"POST /models/echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2000\r\n\r\n" + b"x" * 2000
         else:
-            stream += b"POST /models/echo HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+            stream += b"POST /models/echo HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
         expected.append((413, b"") if kind == 2 else (200, body))
     async with running(served(Sleeper("echo")), max_body=1000) as (worker, url):
         raw = await Raw.to(url)

@@ -118,11 +118,17 @@ def test_anchors_and_merges_of_yaml_work(tmp_path: Path) -> None:
     assert fleet.profiles["gpu", "large"].service.seconds[:2, 0] == pytest.approx([0.02, 0.03])
 
 
+def test_an_slo_may_have_its_unit(tmp_path: Path) -> None:
+    text = FLEET.replace("slo: 1.0", "slo: 1200ms").replace("latency: 0.3", "latency: 0.3s")
+    assert [family.slo for family in read_fleet(written(tmp_path, text)).families] == [Slo(0.3, 99), Slo(1.2, 95)]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "refused", "allowed"),
     [
         ("accuracy: 70", "accuracy: -1", "families.seen.variants.small.accuracy: -1", "percent, 0 to 100"),
         ("accuracy: 70", "accuracy: 101", "families.seen.variants.small.accuracy: 101", "percent, 0 to 100"),
+        ("accuracy: 70", "accuracy: 0.7", "families.seen.variants.small.accuracy: 0.7", "percent, 0 to 100; did you mean 70?"),
         ("accuracy: 70", "accuracy: high", "families.seen.variants.small.accuracy: 'high'", "percent"),
         ("accuracy: 70", "accuracy: .nan", "families.seen.variants.small.accuracy: nan", ""),
         ("accuracy: 70", "accuracy: yes", "families.seen.variants.small.accuracy: True", ""),
@@ -140,6 +146,16 @@ def test_anchors_and_merges_of_yaml_work(tmp_path: Path) -> None:
             "at least 0.1053 s, as one request takes 0.1 s on the quickest (only on cpu)",
         ),
         ("slo: 1.0", "slo: 0", "families.read.slo: 0", "a number of seconds > 0"),
+        ("slo: 1.0", "slo: 0ms", "families.read.slo: '0ms'", "a number of seconds > 0"),
+        ("slo: 1.0", "slo: 1000", "families.read.slo: 1000", "1000ms if milliseconds are meant, 1000s if seconds are"),
+        (
+            "slo: 1.0",
+            "slo: 1 day",
+            "families.read.slo: '1 day'",
+            "a number of seconds, or one with its unit (us, ms, s, min, h), as in 200ms",
+        ),
+        ("slo: 1.0", "slo: 2h", "families.read.slo: '2h'", "at most 3600 s"),
+        ("slo: {latency: 0.3,", "slo: {latency: 300,", "families.seen.slo.latency: 300", "300ms if milliseconds are meant"),
         ("percentile: 99", "percentile: 100", "families.seen.slo.percentile: 100", "a number strictly between"),
         ("percentile: 99", "quantile: 0.99", "families.seen.slo.quantile: 0.99", "one of the keys: latency, perc"),
         ("accuracy: 60, ", "accuracy: 60, memory_mb: 2000, ", "families.read.variants: ['only']", "a variant that fits"),

@@ -9,7 +9,7 @@ from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServicePr
 from sluice.batching.quantiles import quantile_points
 from sluice.optimizer.arrivals import poisson
 from sluice.optimizer.recommend import Goal, Question
-from sluice.optimizer.service.doubt import seconds_in_doubt
+from sluice.optimizer.service.doubt import highest_quantile, seconds_in_doubt
 
 
 def profiled(time: ServiceTime, way: ServiceTime | None = None) -> ServiceProfile:
@@ -31,6 +31,14 @@ def test_the_true_quantile_is_within_what_is_kept_free_as_often_as_is_said(n: in
         levels, seconds = zip(*time.quantiles, strict=True)
         within.append(true <= np.interp(quantile, levels, seconds) + seconds_in_doubt(profiled(time), [1769], quantile, 0.95))
     assert 0.85 < np.mean(within) <= 1  # the scale of the tail is a sample itself
+
+
+def test_service_times_are_known_up_to_the_highest_quantile_that_all_sizes_have() -> None:
+    few, many = (ServiceTime(0.01, [(0.5, 0.01), (top, 0.012)], 20) for top in (0.95, 0.99))
+    points = [ProfilePoint(1769, b, time, 0.01) for b, time in ((1, many), (2, few), (4, ServiceTime(0.02)))]
+    assert highest_quantile(ServiceProfile(function="f", points=points)) == 0.95
+    assert highest_quantile(ServiceProfile(function="f", points=points[2:])) == 1.0
+    assert highest_quantile(ServiceProfile(function="f", service_time=LinearServiceTime(0.001, 0.01))) == 1.0
 
 
 def test_more_runs_leave_less_in_doubt_and_more_confidence_more() -> None:
