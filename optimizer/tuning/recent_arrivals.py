@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.tuning.day_counts import DayCounts
+from sluice.optimizer.tuning.day_counts import DAY, DayCounts
 
 
 class RecentArrivals:
@@ -17,12 +17,12 @@ class RecentArrivals:
     ----------
     seconds : float
         For how long they are kept one by one.
-    most : int
-        How many of these, at most.
+    most, fewest : int
+        How many of these, at most; and how many are kept longer, up to a day, where so few come.
     """
 
-    def __init__(self, seconds: float, most: int) -> None:
-        self._seconds, self._most = seconds, most
+    def __init__(self, seconds: float, most: int, fewest: int = 0) -> None:
+        self._seconds, self._most, self._fewest = seconds, most, fewest
         self._pieces: deque[Array] = deque()
         self._n, self._latest = 0, -np.inf
         self.counts = DayCounts()
@@ -35,9 +35,14 @@ class RecentArrivals:
         self._latest = float(times[-1])
         self._pieces.append(times[-self._most :])
         self._n += len(self._pieces[-1])
-        while self._n - len(self._pieces[0]) >= self._most or self._pieces[0][-1] < self._latest - self._seconds:
+        while self._is_past(self._pieces[0], self._n - len(self._pieces[0])):
             self._n -= len(self._pieces.popleft())
         self.counts.see(times)
+
+    def _is_past(self, piece: Array, behind: int) -> bool:
+        """Whether none of a piece is remembered, behind which so many came."""
+        age = self._latest - float(piece[-1])
+        return behind >= self._most or age > DAY or (age > self._seconds and behind >= self._fewest)
 
     def __len__(self) -> int:
         return len(self.times())
@@ -59,4 +64,5 @@ class RecentArrivals:
             self._pieces = deque([np.concatenate(list(self._pieces))])
             self._n = len(self._pieces[0])
         kept = self._pieces[0] if self._pieces else np.empty(0)
-        return kept[max(len(kept) - self._most, int(np.searchsorted(kept, self._latest - self._seconds))) :]
+        day, lately = np.searchsorted(kept, [self._latest - DAY, self._latest - self._seconds]).tolist()
+        return kept[max(day, len(kept) - self._most, min(lately, len(kept) - self._fewest)) :]

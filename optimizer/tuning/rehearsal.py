@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
@@ -20,7 +19,7 @@ from sluice.optimizer.simulation.batch_means import (
 )
 from sluice.optimizer.simulation.bill import Bill, block_of
 from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
+from sluice.optimizer.simulation.event_loop import simulate_deployment
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +38,8 @@ class Rehearsed:
     percentile : Estimate
         Of the first SLO, s.
     new_environments : mapping
-        How many of each function had to start at the beginning; ``late_at_start`` requests were late for it.
+        How many of each function had to start at the beginning; ``late_at_start`` requests were late in their first batches, of
+        the SLO of which the most were.
     """
 
     usd: Array
@@ -127,7 +127,8 @@ def rehearse(
     late = [~(latency <= slo.latency) for slo in slos]
     cold = run.cold
     at_start = cold & (run.first_of_batch < first)
-    settled = [_but_for(run, happened, at_start) for happened in late]
+    of_those = at_start[run.batch_of] & (run.batch_of >= 0)
+    settled = [happened & ~of_those for happened in late]
     bill = Bill.of(deployment)
     energy = np.full(len(run.batch_sizes), np.nan) if deployment.energy is None else deployment.energy[run.batch_sizes - 1]
     answered = latency[first:].reshape(BLOCKS, length)
@@ -147,7 +148,7 @@ def rehearse(
         run.mean_batch_size,
         {name: int(which.sum()) for name, which in new.items()},
         {name: float(which.sum()) * cold_usd[name] for name, which in new.items()},
-        {name: int(run.batch_sizes[which].sum()) for name, which in new.items()},
+        {name: max(int((happened & which[run.batch_of])[of_those].sum()) for happened in late) for name, which in new.items()},
     )
 
 
@@ -162,9 +163,3 @@ def _with_beginning(deployment: Deployment, times: Array) -> tuple[Array, int, i
     if span >= kept or n < 2 * (BLOCKS + 1):
         return times, 0, n // (BLOCKS + 1)
     return np.concatenate([times - span * n / (n - 1), times]), n, n // BLOCKS
-
-
-def _but_for(run: SimulationResult, late: NDArray[np.bool_], batches: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Who is late for another reason than that he was in one of these batches."""
-    mine = run.batch_of
-    return np.asarray(late & ~(batches[mine] & (mine >= 0)))

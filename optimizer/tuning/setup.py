@@ -113,9 +113,10 @@ class TuningSettings:
     kept_in : float
         Seconds in each of which a promise is to be kept: a plan is chosen that surely keeps it in the next window of so many.
     memory, max_requests : float, int
-        Seconds and requests of the past that are rehearsed, at most.
+        Seconds and requests of the past that are rehearsed, at most; but for up to a day as many requests as ``fewest``.
     half_life : float
-        Seconds after which what was rehearsed weighs half in the cost.
+        Seconds after which what was rehearsed weighs half in the cost; in proportion more where more is rehearsed than ``memory``,
+        and ``period`` too.
     fewest, shortest : int, float
         Requests below which no plan is changed, and seconds below which none is changed for its cost: what starts cold hides it
         until then, and bursts that last longer are not known. From there on plans are compared whenever twice as long was seen,
@@ -147,6 +148,10 @@ class TuningSettings:
     canary: float = 0.05
     canary_batches: int = 32
     yesterday: float = 1.25
+
+    def stretched(self, span: float) -> float:
+        """How many times as long as ``memory`` this many seconds of arrivals are, which are few; 1 where they are not longer."""
+        return max(1.0, span / self.memory)
 
     def __post_init__(self) -> None:
         for name in ("period", "pause", "kept_in", "memory", "half_life", "horizon"):

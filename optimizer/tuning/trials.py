@@ -64,6 +64,7 @@ class Trials:
         except InvalidInput:
             return None
         settings = self.settings
+        half_life = settings.half_life * settings.stretched(float(self.times[-1] - self.times[0]))
         runs = [
             rehearse(
                 deployment,
@@ -71,7 +72,7 @@ class Trials:
                 self.setup.slos,
                 settings.kept_in * (len(times) - 1) / float(times[-1] - times[0]),
                 confidence=settings.confidence,
-                half_life=settings.half_life,
+                half_life=half_life,
                 bias=self.bias,
             )
             for times in self._times_of(proposal)
@@ -113,10 +114,13 @@ class Tried:
 
     @property
     def failing(self) -> tuple[float, float]:
-        """What is late beyond what a promise allows, at most, and the first percentile, s: how plans compare that keep none."""
+        """What is late beyond what a promise allows, at most, and the first percentile, s, or its promise where that is longer.
+
+        So plans compare that keep none.
+        """
         slos = enumerate(self.of.setup.slos)
         late = max(run.late[k].value - slo.error_budget for k, slo in slos for run in self.runs)
-        return late, self.runs[0].percentile.value
+        return late, max(self.runs[0].percentile.value, self.of.setup.slos[0].latency)
 
     @property
     def most_late(self) -> float:

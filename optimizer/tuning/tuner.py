@@ -49,7 +49,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.trials import Trials, Tried, bounded, most_carried
+from sluice.optimizer.tuning.trials import LEAST_QUICKER, Trials, Tried, bounded, most_carried
 from sluice.optimizer.tuning.way import WayWatch
 
 OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
@@ -96,7 +96,7 @@ class Tuner:
         known = setup.profile  # whose way is watched apart: no batch takes it, as the buffer measures batches
         bare = None if known is None else replace_in_document(known, way=None)
         self.live = LiveProfile(bare, setup.function, setup.memory_sizes[-1])
-        self._recent = RecentArrivals(self.settings.memory, self.settings.max_requests)
+        self._recent = RecentArrivals(self.settings.memory, self.settings.max_requests, self.settings.fewest)
         self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
         self._promises = [PromiseWatch(slo) for slo in setup.slos]
         self._services = None if self.function is None else ServiceWatch(self.function)
@@ -277,7 +277,8 @@ class Tuner:
             enough = len(self._recent) >= self.settings.fewest and self._recent.span >= self.settings.shortest
             enough = enough and self.live.known_or_measured
             return Trigger("start", now, "enough was seen to compare plans") if enough else None
-        period = min(self.settings.period, max(self._compared_over, self.settings.shortest))
+        stretched = self.settings.stretched(self._recent.span)
+        period = min(stretched * self.settings.period, max(self._compared_over, self.settings.shortest))
         if now >= self._decided + period:
             return Trigger("periodic", now, f"{period:.4g} s have passed")
         return None
@@ -545,7 +546,9 @@ class Tuner:
                     calm = [one for one in alike if one.most_late <= ROOM] or alike
                 best = min(calm, key=lambda one: one.runs[0].burden.sum() if fixed else one.most_late)
         else:
-            best = min(tried, key=lambda one: (*one.failing, cost[id(one)]))
+            late, seconds = min(one.failing for one in tried)
+            alike = [one for one in tried if one.failing[0] <= late and one.failing[1] <= LEAST_QUICKER * seconds]
+            best = min(alike, key=lambda one: cost[id(one)])
             if all(run.cannot_keep(slos) for run in best.runs):
                 alarm = f"nothing keeps {slos[0].name} within {milliseconds(slos[0].latency)}: {self._reached(of, best)}"
         considered = tuple(sorted((one.considered(of.warm) for one in tried), key=lambda each: each.usd.value))
@@ -628,10 +631,10 @@ class Tuner:
         broken = not serving.keeps(set(serving.functions))
         horizon = min(settings.horizon, max(of.now - self._began, settings.kept_in))
         over_horizon = of.rate * horizon
-        if broken and not kept and not best.fails_less(serving):
-            return None, "the plan stays: nothing surely keeps the promise, and nothing has fewer late"
         if broken and not kept and trigger.kind != "promise" and serving.failing[0] <= 0:
             return None, "the plan stays: nothing surely keeps the promise, and it has not broken it where it was rehearsed"
+        if broken and not kept and not best.fails_less(serving):
+            return None, "the plan stays: nothing surely keeps the promise, and nothing has fewer late"
         same = self.setup.servers is not None and saving.value == change == 0
         relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
         sturdier = serving.limited and not best.limited  # and dearer by the premium at the most, or it were not the best

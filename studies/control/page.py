@@ -42,7 +42,8 @@ def page(rows: Sequence[Row]) -> str:
                 force stays among them. They are asked anew when the rate has moved by a fifth, or a service time by 3 %, and
                 once more when a new rate was seen for a minute.""",
                 """**It chooses by rehearsal.** Each proposal, and the plan in force, is run by the simulator over the arrivals
-                of the last half hour, 32 768 at most, with cold starts and with the service times that live batches measured;
+                of the last half hour, 32 768 at most, or the last 200 where these take longer, up to a day, with cold starts and
+                with the service times that live batches measured;
                 while less was seen than environments are kept for, behind a first run over the same arrivals, in which they
                 start. A plan is fit to serve if the next five minutes surely keep the promise: a prediction interval on the
                 means of blocks, with 95 % confidence, to which those are added whom new environments would make late. If
@@ -73,8 +74,9 @@ def page(rows: Sequence[Row]) -> str:
                 """**Without a profile** it begins with no batching at the largest memory size, and doubles the largest batch
                 whenever the last was measured, taking one twice as large to take at most twice as long. Other memory sizes are not
                 tried then. **With too few arrivals**, below 200 or in less than a minute, the plan stays; then plans are compared
-                whenever twice as long was seen, until that is each five minutes. **Where nothing keeps the promise** the plan with
-                the fewest late serves, and an alarm says which percentile can be reached at best, and of workers that are too few
+                whenever twice as long was seen, until that is each five minutes, or where 200 take longer than half an hour each
+                sixth of that. **Where nothing keeps the promise** the plan with the fewest late serves, of those that are as quick
+                the cheapest, and an alarm says which percentile can be reached at best, and of workers that are too few
                 how many requests a second they answer at the most.""",
             ),
             "`sluice simulate --policy control` runs it in virtual time, and prints what it decided:",

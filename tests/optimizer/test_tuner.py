@@ -170,6 +170,8 @@ def test_what_starts_cold_at_the_beginning_is_part_of_the_change_and_not_of_the_
     run = rehearse(deployment, poisson_times(40, 3300), [SLO], 300)
     assert run.new_environments["f-1769"] == run.late_at_start["f-1769"] > 0
     assert run.late[0].value == 0
+    in_time = rehearse(deployment, poisson_times(40, 3300), [Slo(1.0)], 300)  # INIT and all
+    assert in_time.new_environments == run.new_environments and in_time.late_at_start == {"f-1769": 0}
 
 
 def test_a_bias_makes_late_who_would_have_been_just_in_time() -> None:
@@ -202,6 +204,19 @@ def test_arrivals_and_counts_are_bounded() -> None:
     assert len(recent.times()) == 500
     assert len(recent.counts) == MOST_BUCKETS
     assert len(recent.counts.packed()) <= 9 + 4 * MOST_BUCKETS
+
+
+def test_where_few_come_so_many_are_remembered_for_up_to_a_day() -> None:
+    recent = RecentArrivals(seconds=100.0, most=50, fewest=5)
+    for at in (0.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0):
+        recent.see(np.array([at]))
+    assert recent.times().tolist() == [2000.0, 3000.0, 4000.0, 5000.0, 6000.0]
+    recent.see(np.linspace(6100, 6150, 20))
+    assert len(recent) == 20 and recent.span == 50.0
+    recent.see(np.array([6150.0 + DAY - 10.0]))
+    assert len(recent) == 5  # the last of those of that moment, and the one of now
+    recent.see(np.array([6150.0 + 1.5 * DAY]))
+    assert recent.times().tolist() == [6150.0 + DAY - 10.0, 6150.0 + 1.5 * DAY]
 
 
 def test_arrivals_of_a_clock_that_was_set_back_stay_in_order() -> None:
@@ -778,3 +793,17 @@ def test_a_plan_that_is_late_as_often_as_is_allowed_stays_where_so_few_were_seen
     first, *_ = (decision for decision in run.decisions if decision.considered)
     assert not any(one.keeps for one in first.considered) and first.plan is None
     assert first.why == "the plan stays: nothing surely keeps the promise, and it has not broken it where it was rehearsed"
+
+
+@pytest.mark.parametrize(("within", "most_late"), [(1.0, 0.01), (0.2, 0.1)])
+def test_where_few_come_the_last_200_of_a_day_are_compared_and_the_cheapest_that_is_as_good_serves(
+    within: float, most_late: float
+) -> None:
+    """A twentieth starts cold, for half a second: later than 0.2 s whatever the plan, in time for 1 s where nobody was held."""
+    setup = TuningSetup("m", (Slo(within, 95),), profile_of(885, 1769, init=0.5))
+    times = poisson_times(0.01, 600)
+    run = simulate_control(setup, times, step=60.0)
+    first, *others = (decision for decision in run.decisions if decision.considered)
+    assert first.at == pytest.approx(times[200], abs=300) and 5 < len(others) < 20
+    assert first.plan is not None and first.plan.memory_mb == 885 and len(run.plans) == 2
+    assert (run.latency[210:] > within).mean() < most_late
