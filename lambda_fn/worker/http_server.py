@@ -247,6 +247,7 @@ class HttpServer:
 
 _SAID = {
     HTTPStatus.BAD_REQUEST: "not a request of HTTP/1.1, which has one host",
+    HTTPStatus.NOT_IMPLEMENTED: "transfer-encoding: chunked is understood alone",
     HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: "HTTP/1.1 is understood, and HTTP/1.0",
     HTTPStatus.REQUEST_TIMEOUT: "the rest of the request did not come in time",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "headers: larger than is allowed",

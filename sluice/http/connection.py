@@ -390,6 +390,9 @@ class HttpConnection:
         if hosts > 1 or (not hosts and version == "1.1"):  # whom it is for others may read differently (RFC 9112, 3.2)
             self._wrong = self._wrong or HTTPStatus.BAD_REQUEST
             return
+        if any(name == b"transfer-encoding" and _codes_beneath_chunks(value) for name, value in self._fields):
+            self._wrong = HTTPStatus.NOT_IMPLEMENTED
+            return
         keep_alive = version == "1.1" and parser.should_keep_alive()
         url = httptools.parse_url(self._url)
         path, query = url.path.decode("ascii"), (url.query or b"").decode("ascii")
@@ -546,6 +549,12 @@ class HttpConnection:
                 self._known.clear()
             request.start, request.whole = head, len(head) + length
             self._known[head] = request
+
+
+def _codes_beneath_chunks(transfer_encoding: bytes) -> bool:
+    """Whether a body is in chunks and coded otherwise beneath, which nobody undoes (RFC 9112, 6.1)."""
+    others, _, last = transfer_encoding.rpartition(b",")
+    return bool(others) and last.strip().lower() == b"chunked"
 
 
 def bare_refusal(status: HTTPStatus) -> bytes:

@@ -45,7 +45,8 @@ LINGER = 1.0
 """Seconds that a connection is kept whose client may still send: one that is cut off while it sends does not see why."""
 JOINED = 65536  # bytes of an answer's body that are copied behind its head rather than written beside it
 _TOO_LARGE = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-UNREAD = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, *_TOO_LARGE))
+_NOT_UNDERSTOOD = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+UNREAD = frozenset((*_NOT_UNDERSTOOD, *_TOO_LARGE))
 """Statuses of refusals behind which more may come."""
 WITHOUT_BODY = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
 

@@ -165,12 +165,23 @@ async def test_what_is_not_http_is_answered_so(noise: bytes) -> None:
         assert await raw.ended()
 
 
-async def test_another_version_of_http_is_not_understood() -> None:
+@pytest.mark.parametrize(
+    ("sent", "status", "told"),
+    [
+        (b"GET / HTTP/2.0\r\nhost: x\r\n\r\n", 505, "HTTP/1.1 is understood, and HTTP/1.0"),
+        (
+            b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
+            501,
+            "transfer-encoding: chunked is understood alone",
+        ),
+    ],
+)
+async def test_what_of_http_is_not_understood_is_told(sent: bytes, status: int, told: str) -> None:
     async with running(served(Sleeper("echo"))) as (_, url):
         raw = await Raw.to(url)
-        raw.send(b"GET / HTTP/2.0\r\nhost: x\r\n\r\n")
-        status, _, body = await raw.answer()
-        assert (status, detail(body)) == (505, "HTTP/1.1 is understood, and HTTP/1.0")
+        raw.send(sent)
+        answered, _, body = await raw.answer()
+        assert (answered, detail(body)) == (status, told)
         assert await raw.ended()
 
 
