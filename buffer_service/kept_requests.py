@@ -33,6 +33,7 @@ from sluice.batching.errors import (
     StillWaiting,
     StoreUnavailable,
     UnknownResult,
+    require,
 )
 from sluice.buffer_service.results import DONE, REFUSED, TOKEN, WAITING, Bounds, Entry, Full, Results
 from sluice.buffer_service.store import Store
@@ -69,6 +70,7 @@ class Wish(NamedTuple):
             if name == PREFER:
                 later = later or any(_token(each) == b"respond-async" for each in value.split(b","))
             elif name == KEY:
+                require(key is None, "idempotency-key", _shown(value), "given once")
                 key = value
         return cls(later, key) if later or key is not None else None
 
@@ -378,7 +380,8 @@ def check_key(key: bytes) -> None:
 
 
 def _token(preference: bytes) -> bytes:
-    return preference.partition(b";")[0].strip().lower()
+    name, _, value = preference.partition(b";")[0].strip().lower().partition(b"=")
+    return name.strip() if value.strip() in (b"", b'""') else b""  # an empty value is none (RFC 7240, section 2)
 
 
 def _key(key: bytes) -> bytes:

@@ -63,6 +63,7 @@ from sluice.batching.errors import (
     UnknownModel,
     UnknownResult,
     UnsupportedEncoding,
+    require,
 )
 from sluice.buffer_service.callers import Waiting
 from sluice.buffer_service.compression import AT_ONCE, ZIPPED_AT_ONCE, accepts_gzip, unzipped, zipped
@@ -83,7 +84,7 @@ from sluice.buffer_service.route_batches import LEFT_HEADER
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.telemetry import Telemetry, reason_of
-from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER
+from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER, SHOWN
 from sluice.http.connection import Fields, Head
 from sluice.http.pieces import Pieces
 from sluice.http.room import Room
@@ -614,20 +615,22 @@ class _Inference:
             return
         try:
             fields = _fields(answer, waiting)
-            if self._said.takes_gzip and self._zips(answer):
-                self._reply_zipped(answer, fields)
-                return
+            if self._zips(answer):
+                fields = (*fields, (b"vary", b"accept-encoding"))
+                if self._said.takes_gzip:
+                    self._reply_zipped(answer, fields)
+                    return
             self._client.reply(answer.status, answer.content_type, answer.body, fields)
         except Exception as error:
             self._fail(error)
 
     def _zips(self, answer: Answer) -> bool:
-        """Whether an answer goes zipped to who takes it so."""
+        """Whether an answer goes zipped to who takes it so, and is another to who does not."""
         at_least = self._service.settings.gzip_from
         return bool(at_least) and len(answer.body) >= at_least and _may_zip(answer)
 
     def _reply_zipped(self, answer: Answer, fields: Fields) -> None:
-        fields = (*fields, (b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+        fields = (*fields, (b"content-encoding", b"gzip"))
         if len(answer.body) <= ZIPPED_AT_ONCE:
             self._client.reply(answer.status, answer.content_type, zipped(answer.body), fields)
             return
@@ -683,6 +686,7 @@ def _said(head: Head) -> Said:
         elif name == b"accept-encoding":
             takes_gzip = accepts_gzip(value)
         elif name in TOLD_BY:
+            require(name not in told, name.decode(), value[:SHOWN].decode("latin-1"), "given once")  # whose reading would count?
             told[name] = value
         elif name in WISHED_BY:
             wishes = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil, log
 
 from sluice.batching.documents import PLACEHOLDER, ServiceProfile, Slo
 from sluice.batching.errors import require
@@ -113,7 +114,8 @@ class TuningSettings:
     kept_in : float
         Seconds in each of which a promise is to be kept: a plan is chosen that surely keeps it in the next window of so many.
     memory, max_requests : float, int
-        Seconds and requests of the past that are rehearsed, at most; but for up to a day as many requests as ``fewest``.
+        Seconds and requests of the past that are rehearsed, at most; but for up to a day as many requests as it takes
+        (``remembered``).
     half_life : float
         Seconds after which what was rehearsed weighs half in the cost; in proportion more where more is rehearsed than ``memory``,
         and ``period`` too.
@@ -142,12 +144,20 @@ class TuningSettings:
     half_life: float = 600.0
     fewest: int = 200
     shortest: float = 60.0
-    confidence: float = 0.95
+    confidence: float = 0.99
     horizon: float = 3600.0
     premium: float = 0.01
     canary: float = 0.05
     canary_batches: int = 32
     yesterday: float = 1.25
+
+    def remembered(self, error_budget: float) -> int:
+        """Requests that it takes to compare plans, and to be sure of a promise that allows so much to be late, and was kept by all.
+
+        Of n none of whom was late at most ln(1 / (1 - confidence)) / n are in the long run; that is to be half of what is allowed.
+        """
+        sure = ceil(2 * log(1 / (1 - self.confidence)) / error_budget)
+        return min(max(self.fewest, sure), self.max_requests)
 
     def stretched(self, span: float) -> float:
         """How many times as long as ``memory`` this many seconds of arrivals are, which are few; 1 where they are not longer."""

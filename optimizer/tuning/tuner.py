@@ -96,7 +96,8 @@ class Tuner:
         known = setup.profile  # whose way is watched apart: no batch takes it, as the buffer measures batches
         bare = None if known is None else replace_in_document(known, way=None)
         self.live = LiveProfile(bare, setup.function, setup.memory_sizes[-1])
-        self._recent = RecentArrivals(self.settings.memory, self.settings.max_requests, self.settings.fewest)
+        most, needed = self.settings.max_requests, self.settings.remembered(min(slo.error_budget for slo in setup.slos))
+        self._recent = RecentArrivals(self.settings.memory, most, needed)
         self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
         self._promises = [PromiseWatch(slo) for slo in setup.slos]
         self._services = None if self.function is None else ServiceWatch(self.function)

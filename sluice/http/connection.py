@@ -374,7 +374,7 @@ class HttpConnection:
             if len(self._fields) == MAX_FIELDS:
                 self._wrong = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 return
-            self._fields.append((name.lower(), value))
+            self._fields.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         if self._muted:

@@ -42,11 +42,11 @@ def page(rows: Sequence[Row]) -> str:
                 force stays among them. They are asked anew when the rate has moved by a fifth, or a service time by 3 %, and
                 once more when a new rate was seen for a minute.""",
                 """**It chooses by rehearsal.** Each proposal, and the plan in force, is run by the simulator over the arrivals
-                of the last half hour, 32 768 at most, or the last 200 where these take longer, up to a day, with cold starts and
-                with the service times that live batches measured;
+                of the last half hour, 32 768 at most, or for up to a day as many as it takes to be sure of the promise (200 for a
+                p95, 922 for a p99), with cold starts and with the service times that live batches measured;
                 while less was seen than environments are kept for, behind a first run over the same arrivals, in which they
                 start. A plan is fit to serve if the next five minutes surely keep the promise: a prediction interval on the
-                means of blocks, with 95 % confidence, to which those are added whom new environments would make late. If
+                means of blocks, with 99 % confidence, to which those are added whom new environments would make late. If
                 yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well, unless the record
                 has a hole there; what came yesterday is known after a restart too. Before workers that only carry so much, they
                 are run at the most that a rate may be which was seen for less than a minute. Of the plans that

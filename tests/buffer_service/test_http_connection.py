@@ -376,6 +376,12 @@ def test_what_is_no_request_is_refused_with_a_status(sent, status, size):
     assert END not in events and http.receive(0.0, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n") == []
 
 
+def test_blanks_around_a_value_are_no_part_of_it():
+    head = b"GET / HTTP/1.1\r\nhost: x \r\nx-api-key: \t a key \t \r\nempty: \r\n\r\n"
+    begun, end = connection().receive(0.0, head)
+    assert begun.fields == ((b"host", b"x"), (b"x-api-key", b"a key"), (b"empty", b"")) and end is END
+
+
 def test_a_head_may_have_as_many_fields_as_are_allowed():
     head = b"GET / HTTP/1.1\r\nhost: x\r\n" + b"".join(b"%d:\r\n" % i for i in range(1, MAX_FIELDS)) + b"\r\n"
     begun, end = connection().receive(0.0, head)

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from sluice.batching.errors import StoreUnavailable
+from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.batching.policy import no_batching, size_or_timeout, static
 from sluice.buffer_service.kept_requests import (
     INHERITED_AFTER,
@@ -306,6 +306,10 @@ def test_a_head_says_what_it_wishes_among_other_preferences():
     assert Wish.of(((b"prefer", b'return=minimal, Respond-Async; x="y", wait=5'),)) == Wish(True, None)
     assert Wish.of(((b"prefer", b"wait=5"), (b"host", b"x"))) is None
     assert Wish.of(((b"idempotency-key", b"a"), (b"prefer", b"respond-async"))) == Wish(True, b"a")
+    assert Wish.of(((b"prefer", b'respond-async = "" ; x=y'),)) == Wish(True, None)
+    assert Wish.of(((b"prefer", b"respond-async=never"),)) is None
+    with pytest.raises(InvalidInput, match="idempotency-key: 'b' is not allowed; allowed: given once"):
+        Wish.of(((b"idempotency-key", b"a"), (b"idempotency-key", b"b")))
 
 
 # --- who may
