@@ -5,7 +5,7 @@
     bytes                      application/octet-stream
     str                        a string of JSON where the request was JSON, else text
     dict of arrays             tensors, where the request was of the Open Inference Protocol
-    anything else              JSON: arrays and scalars of numpy as lists and numbers
+    anything else              JSON: arrays and scalars of numpy as lists and numbers; NaN and the infinities, for which JSON has no word, as null
 
 What may live here: the way from an output to an answer. An output that has none is a 500 of its item which names the type.
 """
@@ -75,6 +75,11 @@ def _write(item: Item, read: Input, output: Any, model: str, gives: Sequence[Ten
 def _write_reply(item_id: str, reply: Reply) -> Answer:
     body, content_type = (reply.body.encode(), TEXT) if isinstance(reply.body, str) else (bytes(reply.body), OCTETS)
     answer = Answer(item_id, reply.status, reply.content_type or content_type, body, dict(reply.headers))
+    for name, value in answer.headers.items():
+        text = isinstance(name, str) and isinstance(value, str)
+        if not text or name.lower() in _OWN_FIELDS:
+            allowed = "one that is not content_type's or the server's" if text else "text"
+            raise ValueError(f"headers: {name!r}: {value!r} is not allowed; allowed: {allowed}")
     if is_json(answer.content_type):
         check_json(body)
     check_sendable(answer)
@@ -94,5 +99,6 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__} is not allowed; allowed: {allowed}")
 
 
+_OWN_FIELDS = ("content-type", "date")
 _BYTES = (bytes, bytearray, memoryview)
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode

@@ -165,13 +165,17 @@ def machine_offer(
     require(len(sizes) == 1, "worker", name, f"a profile of one memory size, not of {', '.join(map(str, sizes))} MB")
     service = service_times_under(profile, sizes[0], max_batch_size, mix)
     function = profile.function.replace(PLACEHOLDER, str(sizes[0]))
-    return WorkerOffer(name, service, price_per_hour, function=function, energy=_energy(profile, service.max_batch_size))
+    return WorkerOffer(name, service, price_per_hour, function=function, energy=measured_energy(profile, service.max_batch_size))
 
 
-def _energy(profile: ServiceProfile, largest: int) -> Array | None:
-    """J by batch size, between those measured linear; ``None`` where some point has none."""
-    told = sorted((point.batch_size, point.energy) for point in profile.points if point.size is None and point.energy is not None)
-    if not told or len(told) < len(profile.points):
+def measured_energy(profile: ServiceProfile, largest: int, memory_mb: int | None = None) -> Array | None:
+    """J of a batch of 1 ... ``largest``, between those measured linear, at a memory size or the only one.
+
+    ``None`` where some point has none.
+    """
+    points = [point for point in profile.points if memory_mb in (None, point.memory_mb)]
+    told = sorted((point.batch_size, point.energy) for point in points if point.size is None and point.energy is not None)
+    if not told or len(told) < len(points):
         return None
     sizes, joules = zip(*told, strict=True)
     return np.asarray(np.interp(np.arange(1, largest + 1), sizes, joules))

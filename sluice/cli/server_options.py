@@ -47,7 +47,10 @@ _SERVER = [
     ),
     click.option("--memory", "memory_mb", type=integer, metavar="MB", help="Memory size in the profile, where it has several."),
     click.option(
-        "--energy", metavar="Z0,B", default="0,0", help="Energy (or money) Z0 + B b of a batch of b, or @FILE: a JSON list."
+        "--energy",
+        metavar="Z0,B",
+        help="Energy (or money) Z0 + B b of a batch of b, or @FILE: a JSON list  [default: the profile's; where none is known and "
+        "one is weighed, the time that a server is busy]",
     ),
     click.option(
         "--max-batch-size",
@@ -111,7 +114,7 @@ class ServerOptions:
     service: str | None
     profile: str | None
     memory_mb: int | None
-    energy: str
+    energy: str | None
     batch_max: int | None
     batch_min: int
     w1: float
@@ -119,14 +122,20 @@ class ServerOptions:
     distribution: str | None
     unit: str
 
-    def problem(self, servers: int = 1) -> SmdpProblem:
-        """The problem of one of ``servers`` workers, each with its share of the arrivals."""
+    def problem(self, servers: int = 1, weighed: bool = False) -> SmdpProblem:
+        """The problem of one of ``servers`` workers, each with its share of the arrivals; ``weighed``: it needs an energy."""
         require(1 <= servers <= MAX_SERVERS, "servers", servers, f"an integer from 1 to {MAX_SERVERS}")
         law, scale = self._law(), UNITS[self.unit]
         largest = len(law.mean)
         process = self._process(float(largest / law.mean[-1]) * servers, scale)
         share = process.sped_up(1 / servers) if servers > 1 else process
-        return SmdpProblem(share, law, self._energy(largest), self.batch_min, self.w1 / scale, self._power_weight)
+        energy = self._energy(largest)
+        if weighed and self.energy is None and not energy.any():
+            click.echo(
+                "note: no energy is known (--energy): the time that a server is busy is weighed, J for s and W for 1", err=True
+            )
+            energy = law.mean
+        return SmdpProblem(share, law, energy, self.batch_min, self.w1 / scale, self._power_weight)
 
     def class_problem(self, texts: Sequence[str]) -> ClassProblem:
         """The problem of classes of NAME:RATE:WEIGHT each."""
@@ -141,7 +150,14 @@ class ServerOptions:
         return 1.0 if self.w2 is None else self.w2
 
     def _energy(self, largest: int) -> Array:
-        return read_per_batch(self.energy, largest, "energy") * UNITS[self.unit]
+        if self.energy is not None:
+            return read_per_batch(self.energy, largest, "energy") * UNITS[self.unit]
+        if self.profile is None:
+            return np.zeros(largest)
+        from sluice.optimizer.recommend.offers import measured_energy  # with what searches, which a table does without
+
+        measured = measured_energy(read_profile(self.profile), largest, self.memory_mb)
+        return np.zeros(largest) if measured is None else measured
 
     def _law(self) -> ServiceLaw:
         """Checks the numbers that stand beside it as well."""

@@ -120,7 +120,7 @@ def command(
         for said in (*classes_in_words(answer), *classes_in_tables(answer)):
             output.stdout.print(said, highlight=False)
         return
-    problem = server.problem(servers)
+    problem = server.problem(servers, weighed=bool(slos) or frontier)
     if problem.max_batch_size >= LARGE:
         click.echo(
             f"note: batches of up to {problem.max_batch_size}: tables of {2 * problem.max_batch_size + 1} rows and more, whose "

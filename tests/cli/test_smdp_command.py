@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, read, write
 from sluice.optimizer.arrivals import mmpp2
@@ -95,6 +96,26 @@ def test_lists_from_files(tmp_path: Path, document_of: Document) -> None:
 def test_measured_service_times(profile: str, document_of: Document) -> None:
     answer = document_of("smdp", "--profile", profile, "--memory", "1769", "--energy", "1,0.1", "--batch-max", "4", "--rho", "0.4")
     assert answer["load"] == pytest.approx(0.4) and len(answer["policies"]) == 1
+
+
+def test_what_is_weighed_is_told_measured_or_the_time_that_a_server_is_busy(
+    tmp_path: Path, profile: str, document_of: Document, exit_of: Run
+) -> None:
+    ask = ("smdp", "--memory", "1769", "--batch-max", "4", "--rho", "0.4", "--slo", "0.2")
+    code, out, err = exit_of(*ask, "--profile", profile, "--json")
+    busy = json.loads(out)
+    assert code == 0 and "note: no energy is known (--energy): the time that a server is busy is weighed" in err
+    known = read(ServiceProfile, Path(profile).read_bytes())
+    points = [replace(point, energy=2.0 + point.batch_size) for point in known.points]
+    (tmp_path / "joules.json").write_bytes(write(replace(known, points=points)))
+    measured, told = (
+        document_of(*ask, "--profile", path, *energy)
+        for path, energy in ((str(tmp_path / "joules.json"), ()), (profile, ("--energy", "2,1")))
+    )
+    assert measured == told and measured["optimal"]["power"] > busy["optimal"]["power"]
+    assert 0 < busy["optimal"]["power"] < 1
+    code, _, err = exit_of(*ask, "--profile", profile, "--energy", "0,0")
+    assert code == 2 and "energy: [0.0, 0.0, 0.0, 0.0] is not allowed; allowed: more than 0 for some batch size" in err
 
 
 @pytest.mark.full

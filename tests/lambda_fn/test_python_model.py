@@ -316,6 +316,8 @@ class Table(list[str]):
         (np.ones(1, complex), "output of type ndarray: a value of type complex is not allowed"),
         ("\ud800", "output of type str: 'utf-8' codec can't encode"),
         ((cycle := []) or cycle.append(cycle) or cycle, "output of type list: maximum recursion depth exceeded"),
+        (Reply(b"", headers={"Content-Type": "x/y"}), "'x/y' is not allowed; allowed: one that is not content_type's or the"),
+        (Reply(b"", headers={"x": 1}), "output of type Reply: headers: 'x': 1 is not allowed; allowed: text"),  # type: ignore[dict-item]
         (Reply("{", JSON), "output of type Reply: not one JSON document"),
         (Reply(b"", status=99), "output of type Reply: status of 'a': 99 is not allowed; allowed: 200 to 599"),
         (Reply(b"", headers={"x": "a\nb"}), "output of type Reply: headers of 'a': 'x': 'a\\nb' is not allowed"),
