@@ -241,6 +241,12 @@ class PlanFollower:
         self._in_force[place] = _Followed(document, plan.model)
         self._refusals.pop(place, None)
         _log.info("%s: plan %s in force for %s: %s", place, plan.digest, plan.model, ", ".join(map(_shown, plan.all_routes)))
+        for route in plan.all_routes:
+            promised = plan.promised(route.name)
+            held = max((hold for table in route.rule().tables for hold in table.hold if hold < INF), default=0.0)
+            if promised is not None and held > promised:
+                whose = f"{plan.model}, route {route.name}" if route.name else plan.model
+                _log.warning("%s: who waits for others may be held for %g s, of %g s that are promised", whose, held, promised)
 
     def refusals(self, model: str | None = None) -> list[Refusal]:
         """The plans that are not followed: for a model, or all."""

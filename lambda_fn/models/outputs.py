@@ -5,7 +5,7 @@
     bytes                      application/octet-stream
     str                        a string of JSON where the request was JSON, else text
     dict of arrays             tensors, where the request was of the Open Inference Protocol
-    anything else              JSON: arrays and scalars of numpy as lists and numbers; NaN and the infinities, for which JSON has no word, as null
+    anything else              JSON: arrays and scalars of numpy as lists and numbers; NaN and the infinities as null
 
 What may live here: the way from an output to an answer. An output that has none is a 500 of its item which names the type.
 """

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from sluice.batching.durations import LONGEST
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import INF, MAX_BESIDE, MAX_HOLD, MAX_ROWS, MAX_SERVERS, MAX_SLACK, Parameter, Policy
 from sluice.batching.urls import refused_url, without_password
@@ -73,8 +74,10 @@ class Slo(_Part, frozen=True):
     percentile: float = 95.0
 
     def __post_init__(self) -> None:
-        require(0 < self.latency < INF, "slo.latency", self.latency, "a number of seconds > 0")
+        require(0 < self.latency <= LONGEST, "slo.latency", self.latency, f"a number of seconds > 0, at most {LONGEST:g}")
         require(0 < self.percentile < 100, "slo.percentile", self.percentile, "a number strictly between 0 and 100")
+        meant = f"percent of the requests, at least 1; did you mean {100 * self.percentile:g}?"
+        require(self.percentile >= 1, "slo.percentile", self.percentile, meant)
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sluice.batching.documents import Plan, write
-from sluice.batching.errors import InvalidInput, StoreUnavailable
+from sluice.batching.errors import InvalidInput, StoreUnavailable, require
 from sluice.batching.urls import without_password
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli import output
@@ -23,6 +23,8 @@ from sluice.cli.suggestions import SuggestingGroup
 from sluice.cli.values import FILE
 
 Answer = TypeVar("Answer")
+LONGEST_WHY = 500  # characters
+WHO_FOLLOWS = "`sluice status` says which buffers follow, and why others do not."
 
 
 @click.group("plans", cls=SuggestingGroup)
@@ -40,14 +42,19 @@ def command() -> None:
 @namespace_option
 def push(files: tuple[str, ...], why: str, redis_url: str, namespace: str) -> None:
     """Have the buffers follow these plans from now on."""
+    require(why.isprintable() and len(why) <= LONGEST_WHY, "--why", why[:80], f"one line of at most {LONGEST_WHY} characters")
     plans = [read_document(Plan, file, "PLAN.json") for file in files]
+    models = [plan.model for plan in plans]
+    twice = next((model for at, model in enumerate(models) if model in models[:at]), None)
+    require(twice is None, "PLAN.json", twice, "one plan a model")
 
     async def each(board: RedisPlans) -> None:
         for plan in plans:
             await board.write(plan, getpass.getuser(), why)
-            click.echo(f"{plan.model}: {plan.digest} is in force")
+            click.echo(f"{plan.model}: {plan.digest} is pushed")
 
     _with(redis_url, namespace, each)
+    click.echo(WHO_FOLLOWS)
 
 
 @command.command("show")
@@ -104,14 +111,20 @@ def back(model: str, digest: str, redis_url: str, namespace: str) -> None:
         wanted = [plan for plan in earlier if digest in ("", plan.digest)]
         if not wanted:
             known = ", ".join(dict.fromkeys(plan.digest for plan in earlier)) or "none is kept"
-            raise InvalidInput("--to" if digest else "model", digest or model, f"a model, or plan, with one before it: {known}")
+            allowed = (
+                f"the digest of an earlier plan of {model}: {known}"
+                if digest
+                else f"a model with a plan before its last one: {known}"
+            )
+            raise InvalidInput("--to" if digest else "model", digest or model, allowed)
         await board.write(wanted[0], getpass.getuser(), f"back from {in_force}")
         return wanted[0]
 
     plan = _with(redis_url, namespace, restore)
     click.echo(
-        f"{plan.model}: {plan.digest} is in force again ({len(write(plan))} bytes, made at {plan.made_at or 'an unknown time'})"
+        f"{plan.model}: {plan.digest} is pushed again ({len(write(plan))} bytes, made at {plan.made_at or 'an unknown time'})"
     )
+    click.echo(WHO_FOLLOWS)
 
 
 def _none(model: str) -> list[Plan]:

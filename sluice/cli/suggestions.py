@@ -21,11 +21,13 @@ class SuggestingGroup(click.Group):
             if args[0] in names:
                 raise
             near = difflib.get_close_matches(args[0], names, n=1)
-            if near:
+            if "Did you mean" in error.format_message():  # as click says where it has its own
+                more = ""
+            elif near:
                 more = f"Did you mean {near[0]!r}?"
             else:
                 more = f"Allowed: {', '.join(names)}." if len(names) <= FEW else f"{ctx.command_path} --help names them."
-            raise click.UsageError(f"{error.format_message()} {more}", ctx) from None
+            raise click.UsageError(f"{error.format_message()} {more}".rstrip(), ctx) from None
 
 
 def with_two_dashes(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:

@@ -519,8 +519,15 @@ def test_an_slo_needs_a_positive_latency():
         Slo(0.0)
 
 
+def test_an_slo_in_other_units_is_a_question():
+    with pytest.raises(InvalidInput, match=r"slo.percentile: 0.95 is not allowed; .* at least 1; did you mean 95\?"):
+        Slo(0.5, 0.95)
+    with pytest.raises(InvalidInput, match="slo.latency: 5000 is not allowed; allowed: a number of seconds > 0, at most 3600"):
+        Slo(5000)
+
+
 @pytest.mark.parametrize(
-    ("percentile", "name"), [(95.0, "p95"), (99.9, "p99.9"), (99.99999, "p99.99999"), (2 / 3, "p0.666666666666667")]
+    ("percentile", "name"), [(95.0, "p95"), (99.9, "p99.9"), (99.99999, "p99.99999"), (200 / 3, "p66.6666666666667")]
 )
 def test_a_percentile_is_named_by_all_its_digits(percentile, name):
     assert Slo(1.0, percentile).name == name

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route, write
+from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route, Slo, write
 from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.plans import FilePlans, PlanFollower, SsmPlans, plan_source
 from sluice.buffer_service.settings import Settings
@@ -98,6 +98,17 @@ async def test_a_folder_without_plans_is_told_of_once_and_a_plan_that_comes_is_f
     (tmp_path / "plan.json").write_bytes(write(plan()))
     await buffer.look()
     assert list(buffer.in_force) == ["mlp"] and len(caplog.messages) == 1
+
+
+async def test_a_plan_that_holds_for_longer_than_it_promises_is_followed_and_that_is_said(tmp_path, caplog):
+    path = tmp_path / "plan.json"
+    for held, said in ((15.0, ["mlp: who waits for others may be held for 15 s, of 0.5 s that are promised"]), (0.4, [])):
+        document = structs.replace(plan(timeout=held), slo=Slo(0.5), digest="")
+        path.write_bytes(write(document))
+        caplog.clear()
+        buffer = Buffer(FilePlans(str(path)))
+        await buffer.look()
+        assert list(buffer.in_force) == ["mlp"] and caplog.messages == said
 
 
 async def test_the_log_names_what_is_in_force_route_by_route(file, caplog):

@@ -31,11 +31,9 @@ def where(redis_server: RedisServer, request: pytest.FixtureRequest) -> list[str
 
 def test_plans_are_pushed_shown_and_put_back(exit_of: Exit, tmp_path: Path, where: list[str]) -> None:
     (first, a), (second, b), (third, c) = (written(tmp_path, batch) for batch in (1, 2, 3))
-    assert exit_of("plans", "push", first, second, third, "--why", "trying", *where) == (
-        0,
-        f"m: {a} is in force\nm: {b} is in force\nm: {c} is in force\n",
-        "",
-    )
+    for file, digest in ((first, a), (second, b), (third, c)):
+        told = f"m: {digest} is pushed\n`sluice status` says which buffers follow, and why others do not.\n"
+        assert exit_of("plans", "push", file, "--why", "trying", *where) == (0, told, "")
     _, shown, _ = exit_of("plans", "show", "m", "--json", *where)
     assert json.loads(shown)["digest"] == c
     code, said, _ = exit_of("plans", "back", "m", *where)
@@ -49,6 +47,16 @@ def test_plans_are_pushed_shown_and_put_back(exit_of: Exit, tmp_path: Path, wher
     assert a in table
     _, table, _ = exit_of("plans", "history", *where)
     assert "back from" in table
+
+
+def test_two_plans_of_a_model_and_a_reason_of_several_lines_are_refused(exit_of: Exit, tmp_path: Path, where: list[str]) -> None:
+    (first, _), (second, _) = (written(tmp_path, batch) for batch in (1, 2))
+    code, _, said = exit_of("plans", "push", first, second, *where)
+    assert code == 2 and "PLAN.json: 'm' is not allowed; allowed: one plan a model" in said
+    for why in ("two\nlines", "\x1b[31mred", "x" * 501):
+        code, _, said = exit_of("plans", "push", first, "--why", why, *where)
+        assert code == 2 and "--why: " in said and "allowed: one line of at most 500 characters" in said
+    assert exit_of("plans", "show", "m", *where)[0] == 2  # nothing was pushed
 
 
 def test_there_is_no_going_back_from_the_first_plan(exit_of: Exit, tmp_path: Path, where: list[str]) -> None:
