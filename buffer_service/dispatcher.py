@@ -37,7 +37,6 @@ from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.http.room import Room, Share
-from sluice.lambda_fn.batch_frames import decode_measured_answers
 from sluice.lambda_fn.contract import (
     NOTHING_MEASURED,
     Answer,
@@ -60,7 +59,6 @@ CAUSES: dict[type[Exception], Cause] = {
     BatchTooLarge: Cause.TOO_LARGE,
     FunctionCrashed: Cause.CRASHED,
     FunctionFailed: Cause.FAILED,
-    WireError: Cause.FAILED,
 }
 
 _log = logging.getLogger(__name__)
@@ -360,10 +358,9 @@ class Dispatcher:
             self._telemetry.asked_again()
         started = self._clock()
         try:
-            payload = await self._ask_function(invocation.function, batch, invocation.avoid)
-            held.resize(held.size + len(payload))  # in one breath with its end as what is being read
-            answers, told = decode_measured_answers(payload, batch)
-        except (FunctionFailed, WireError) as error:
+            answers, told, size = await self._ask_function(invocation.function, batch, invocation.avoid)
+            held.resize(held.size + size)  # in one breath with its end as what is being read
+        except FunctionFailed as error:
             self._telemetry.failed(type(error).__name__, invocation.function)
             return _failure(error), NOTHING_MEASURED
         except Exception as error:  # a defect; who waits is told, and the log has it
@@ -461,9 +458,8 @@ class Dispatcher:
             _log.error("%s: %s", self._state.name, error, exc_info=None if isinstance(error, SluiceError) else error)
 
 
-def _failure(error: FunctionFailed | WireError) -> Failure:
+def _failure(error: FunctionFailed) -> Failure:
     """What the state is told of an error."""
     cause = next(cause for kind, cause in CAUSES.items() if isinstance(error, kind))
-    worker = error.worker if isinstance(error, FunctionFailed) else ""
     retry_after = error.retry_after if isinstance(error, FunctionBusy) else None
-    return Failure(cause, str(error), worker, retry_after or 0.0, random.random())
+    return Failure(cause, str(error), error.worker, retry_after or 0.0, random.random())

@@ -12,12 +12,11 @@ from collections.abc import Awaitable
 import msgspec
 
 from sluice.buffer_service.invokers import Invoker
-from sluice.buffer_service.invokers.port import Around
+from sluice.buffer_service.invokers.port import Around, BatchAnswer
 from sluice.buffer_service.kept_requests import Keeper
 from sluice.buffer_service.results import ADDRESS
 from sluice.buffer_service.store import PROCESS_LENGTH
-from sluice.lambda_fn.batch_frames import decode_measured_answers
-from sluice.lambda_fn.contract import Answer, Batch, Item, WireError
+from sluice.lambda_fn.contract import Answer, Batch, Item
 
 
 class KeepingInvoker(Around):
@@ -27,26 +26,23 @@ class KeepingInvoker(Around):
         super().__init__(invoker)
         self._keeper = keeper
 
-    def ask(self, function: str, batch: Batch, avoid: str = "") -> Awaitable[bytes]:
+    def ask(self, function: str, batch: Batch, avoid: str = "") -> Awaitable[BatchAnswer]:
         """As the port has it; a batch without such an item, as most are, goes on as it is."""
         for item in batch.items:
             if ADDRESS in item.headers:
                 return self._ask_and_keep(function, batch, avoid)
         return self._ask(function, batch, avoid)
 
-    async def _ask_and_keep(self, function: str, batch: Batch, avoid: str) -> bytes:
+    async def _ask_and_keep(self, function: str, batch: Batch, avoid: str) -> BatchAnswer:
         plain = Batch(batch.model, [_without_address(item) for item in batch.items])
-        payload = await self._ask(function, plain, avoid)
+        answered = await self._ask(function, plain, avoid)
         mine = self._keeper.process
         others = [item for item in batch.items if ADDRESS in item.headers and item.id[:PROCESS_LENGTH] != mine]
         if others:
-            try:
-                answers = {answer.id: answer for answer in decode_measured_answers(payload, plain)[0]}
-            except WireError:
-                return payload  # as its batch is told
+            answers = {answer.id: answer for answer in answered.answers}
             for item in others:
                 self._keep(item, answers)
-        return payload
+        return answered
 
     def _keep(self, item: Item, answers: dict[str, Answer]) -> None:
         if (answer := answers.get(item.id)) is not None:

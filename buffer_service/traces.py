@@ -30,7 +30,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers import Invoker
-from sluice.buffer_service.invokers.port import Around
+from sluice.buffer_service.invokers.port import Around, BatchAnswer
 from sluice.buffer_service.kept_requests import REPLAYED
 from sluice.http.connection import Fields
 from sluice.http.server import Client, Request
@@ -157,7 +157,7 @@ class TracedInvoker(Around):
         self._tracer = tracer
         self._clock = clock
 
-    async def ask(self, function: str, batch: Batch, avoid: str = "") -> bytes:
+    async def ask(self, function: str, batch: Batch, avoid: str = "") -> BatchAnswer:
         attributes: dict[str, str | int] = {"sluice.model": batch.model, "sluice.batch.size": len(batch.items)}
         links = [link for item in batch.items if (link := _link(item)) is not None]
         now, called = self._clock(), {"sluice.function.name": without_password(function)}

@@ -1,4 +1,4 @@
-"""The ways to a function: AWS Lambda, SageMaker, an HTTP worker, a Python callable. Bytes of the wire contract in, bytes out.
+"""The ways to a function: AWS Lambda, SageMaker, an HTTP worker, a Python callable. Batches in, answers out.
 
 Which one serves is written in a plan's ``function``: an ``http://`` or ``https://`` address is a worker, several of them with a
 comma between are identical workers, ``sagemaker://`` an endpoint of SageMaker, anything else a Lambda function. What an invoker

@@ -12,7 +12,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.invokers.aws_api import AwsInvoker
 from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
 from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved, worker_addresses
-from sluice.buffer_service.invokers.port import FunctionUnavailable, Invoker, Pool
+from sluice.buffer_service.invokers.port import BatchAnswer, FunctionUnavailable, Invoker, Pool
 from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
 from sluice.buffer_service.invokers.worker_health import Health
 from sluice.http.room import Room
@@ -45,11 +45,11 @@ class InvokerBySyntax:
             await self._open(way, function)
         return await self._aws[way].invoke(function, payload)
 
-    async def ask(self, function: str, batch: Batch, avoid: str = "") -> bytes:
+    async def ask(self, function: str, batch: Batch, avoid: str = "") -> BatchAnswer:
         """As the port says: workers may be asked in frames, platforms in JSON."""
         if function.startswith(("http://", "https://")):
             return await self._http.ask(function, batch, avoid)
-        return await self.invoke(function, encode_batch(batch))
+        return BatchAnswer.read(await self.invoke(function, encode_batch(batch)), batch)
 
     def health(self, function: str) -> Mapping[str, Health]:
         """``HttpInvoker.health`` of workers; of a function of a platform there is nothing to tell."""

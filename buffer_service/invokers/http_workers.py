@@ -8,12 +8,14 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from sluice.batching.errors import FunctionFailed
 from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers.http_client import BrokenOff, ClientError, Disconnected, HttpClient, NotConnected, Reply
 from sluice.buffer_service.invokers.http_refusals import error_message, refusal
 from sluice.buffer_service.invokers.port import (
+    BatchAnswer,
     BatchTooLarge,
     FunctionBusy,
     FunctionCrashed,
@@ -21,6 +23,7 @@ from sluice.buffer_service.invokers.port import (
     NoRoomForAnswer,
     Pool,
     UnknownFunction,
+    UnreadableAnswer,
 )
 from sluice.buffer_service.invokers.worker_health import MOST_KNOWN, End, Health, Workers
 from sluice.buffer_service.invokers.worker_pace import Paces
@@ -32,6 +35,10 @@ UNREAD = frozenset((400, 415, 422))
 """What one answers who cannot read a document."""
 MOST_FUNCTIONS = 256  # of several workers, of which something is known
 WORKER_ANSWER_LIMIT = 256 * 1024 * 1024  # bytes; a worker that answers more would cost the buffer its memory
+
+Answered = TypeVar("Answered")
+Read = Callable[[str, bytes], Answered]
+"""What a worker's answer is made."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,16 +73,24 @@ class HttpInvoker:
         self._framed: set[str] = set()  # workers whose last answer named frames
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
-        return await self._ask_one_of(function, Question(json=payload), avoid)
+        return await self._ask_one_of(function, Question(json=payload), avoid, lambda _, answer: answer)
 
-    async def ask(self, function: str, batch: Batch, avoid: str = "") -> bytes:
+    async def ask(self, function: str, batch: Batch, avoid: str = "") -> BatchAnswer:
         """As the port says: in frames where the worker's last answer named them."""
-        return await self._ask_one_of(function, Question(batch), avoid)
 
-    async def _ask_one_of(self, function: str, question: Question, avoid: str) -> bytes:
+        def read(worker: str, payload: bytes) -> BatchAnswer:
+            try:
+                return BatchAnswer.read(payload, batch)
+            except UnreadableAnswer as error:
+                raise UnreadableAnswer(f"worker {without_password(worker)}: {error}") from None
+
+        return await self._ask_one_of(function, Question(batch), avoid, read)
+
+    async def _ask_one_of(self, function: str, question: Question, avoid: str, read: Read[Answered]) -> Answered:
+        """What ``read`` makes of what a worker answers; one whose answer it cannot read has failed."""
         addresses = worker_addresses(function)
         if len(addresses) == 1:
-            return await self._ask_alone(addresses[0], question)
+            return await self._ask_alone(addresses[0], question, read)
         untried = [address for address in addresses if address != avoid] or list(addresses)
         paces = self._paces_of(function, addresses)
         while True:
@@ -85,7 +100,7 @@ class HttpInvoker:
             untried.remove(address)
             end = End.OPEN
             try:
-                answer = await self._ask(address, question)
+                answer = read(address, await self._ask(address, question))
                 end = End.PASSED
                 if alone and question.batch is not None:
                     _learn(paces, address, len(question.batch.items), self._clock() - begun)
@@ -107,12 +122,12 @@ class HttpInvoker:
                 self._note(avoid, self._workers.blame(self._clock(), avoid))
             return answer
 
-    async def _ask_alone(self, address: str, question: Question) -> bytes:
+    async def _ask_alone(self, address: str, question: Question, read: Read[Answered]) -> Answered:
         """Whatever its health: there is no other."""
         self._workers.begun(self._clock(), address)
         end = End.OPEN
         try:
-            answer = await self._ask(address, question)
+            answer = read(address, await self._ask(address, question))
             end = End.PASSED
         finally:
             self._workers.ended(self._clock(), address, end)

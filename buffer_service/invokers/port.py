@@ -5,6 +5,7 @@
     NoRoomForAnswer        computed, but what came of it could not be held: the same again later, and nobody else would help
     UnknownFunction        the plan is wrong
     BatchTooLarge          a smaller batch may pass
+    UnreadableAnswer       it answered, but not this batch: another worker may, and so may it a smaller one
     FunctionCrashed        the connection broke under the batch: a smaller one may pass, for one item may have killed the worker
     FunctionFailed         the function ran and failed: a smaller batch may pass, for one item may be the culprit
 
@@ -17,7 +18,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from sluice.batching.errors import FunctionFailed
-from sluice.lambda_fn.contract import Batch, encode_batch
+from sluice.lambda_fn.batch_frames import decode_measured_answers
+from sluice.lambda_fn.contract import Answer, Batch, Measured, WireError, encode_batch
 
 
 class FunctionUnavailable(FunctionFailed):
@@ -44,11 +46,31 @@ class BatchTooLarge(FunctionFailed):
     """The payload, or the answer, is larger than the platform carries."""
 
 
+class UnreadableAnswer(FunctionFailed):
+    """What came is no answer to the batch, whatever its status says."""
+
+
 class FunctionCrashed(FunctionFailed):
     """The connection broke while the function had the batch, and not because it had been idle."""
 
 
-Ask = Callable[[str, Batch, str], Awaitable[bytes]]
+class BatchAnswer(NamedTuple):
+    """The answers to a batch in its order, what its function measured of itself, and the bytes that all came in."""
+
+    answers: list[Answer]
+    measured: Measured
+    size: int
+
+    @classmethod
+    def read(cls, payload: bytes, batch: Batch) -> BatchAnswer:
+        """What came for a batch, in JSON or in frames; raises ``UnreadableAnswer``."""
+        try:
+            return cls(*decode_measured_answers(payload, batch), len(payload))
+        except WireError as error:
+            raise UnreadableAnswer(str(error)) from None
+
+
+Ask = Callable[[str, Batch, str], Awaitable[BatchAnswer]]
 """``BatchInvoker.ask``."""
 
 
@@ -68,8 +90,8 @@ class Invoker(Protocol):
 class BatchInvoker(Invoker, Protocol):
     """A way that knows which format of a batch its functions take."""
 
-    async def ask(self, function: str, batch: Batch, avoid: str = "") -> bytes:
-        """``invoke`` with a batch; the answer is in JSON or in frames."""
+    async def ask(self, function: str, batch: Batch, avoid: str = "") -> BatchAnswer:
+        """``invoke`` with a batch, in the format that the function takes."""
 
 
 class Pool(NamedTuple):
@@ -89,8 +111,8 @@ def pooling(invoker: Invoker) -> Callable[[str], Pool | None]:
 def asking(invoker: Invoker) -> Ask:
     """How ``invoker`` is asked for the answers to a batch: in JSON, where it does not choose."""
 
-    async def in_json(function: str, batch: Batch, avoid: str) -> bytes:
-        return await invoker.invoke(function, encode_batch(batch), avoid)
+    async def in_json(function: str, batch: Batch, avoid: str) -> BatchAnswer:
+        return BatchAnswer.read(await invoker.invoke(function, encode_batch(batch), avoid), batch)
 
     own: Ask | None = getattr(invoker, "ask", None)
     return own if own is not None else in_json

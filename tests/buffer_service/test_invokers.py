@@ -32,13 +32,14 @@ from sluice.buffer_service.invokers import (
     LambdaInvoker,
     LocalInvoker,
     UnknownFunction,
+    port,
     worker_health,
 )
 from sluice.buffer_service.invokers.aws_api import BACKOFF, RETRIES, full_jitter
 from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT
 from sluice.buffer_service.invokers.http_exchange import MAX_HEAD_BYTES
 from sluice.buffer_service.invokers.http_refusals import retry_after
-from sluice.buffer_service.invokers.port import NoRoomForAnswer
+from sluice.buffer_service.invokers.port import NoRoomForAnswer, UnreadableAnswer
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
 from sluice.buffer_service.invokers.worker_pace import FEWEST
 from sluice.http.room import Room
@@ -728,7 +729,7 @@ async def test_a_worker_that_is_slow_beside_the_others_is_told_and_asked_last(ht
     def answers(seconds):
         async def answer(_):
             await asyncio.sleep(seconds)
-            return web.Response(body=b"answer")
+            return web.Response(body=encode_answers([Answer("1", 200, JSON, b"1")]))
 
         return [answer] * 140
 
@@ -941,7 +942,7 @@ class Version:
 
 async def asked(invoker, function):
     """The bodies of the answers to a batch."""
-    answers, _ = batch_frames.decode_measured_answers(await invoker.ask(function, BATCH), BATCH)
+    answers, _, _ = await invoker.ask(function, BATCH)
     return [answer.body for answer in answers]
 
 
@@ -982,7 +983,7 @@ async def test_of_several_workers_each_is_asked_in_its_format(http):
     async with scripted(*[old] * 2) as (first, _), scripted(*[new] * 3) as (second, _):
         assert await asked(http, second) == BODIES
         for avoided in (first, second, first):
-            answers, _ = batch_frames.decode_measured_answers(await http.ask(f"{first},{second}", BATCH, avoided), BATCH)
+            answers, _, _ = await http.ask(f"{first},{second}", BATCH, avoided)
             assert [answer.body for answer in answers] == BODIES
     assert (old.formats, new.formats) == (["json"], ["json", "frames", "frames"])
 
@@ -1002,6 +1003,28 @@ async def test_a_batch_in_frames_that_is_refused_for_what_it_is_is_not_sent_agai
     assert new.formats == ["json", "frames"]
 
 
+@pytest.mark.parametrize("said", [b"<html>", b'{"version": 1, "responses": []}', encode_answers([Answer("x", 200, JSON, b"1")])])
+async def test_a_worker_whose_answer_is_none_has_failed_is_avoided_and_ejected(said):
+    ejected = []
+    bad_answers, good_answers = [status(200, said)] * 9, [Version(False)] * 9
+    async with (
+        scripted(*bad_answers) as (bad, _),
+        scripted(*good_answers) as (good, _),
+        closing(HttpInvoker(PATIENCE, ejected.append)) as http,
+    ):
+        both = f"{bad},{good}"
+        for _ in range(3):
+            with pytest.raises(UnreadableAnswer) as caught:
+                await http.ask(both, BATCH, good)  # as a batch that the other one failed
+            assert caught.value.worker == bad and str(caught.value).startswith(f"worker {bad}: ") and ejected == []
+        for times in range(3):
+            answers, _, _ = await http.ask(both, BATCH, bad)
+            assert [answer.body for answer in answers] == BODIES and len(ejected) == (times == 2)
+        assert ejected == [bad] and http.health(both)[bad].tried_in > 0
+        with pytest.raises(UnreadableAnswer):
+            await http.ask(bad, BATCH)  # which is alone here
+
+
 async def test_what_is_known_of_workers_is_bounded(http, monkeypatch):
     monkeypatch.setattr("sluice.buffer_service.invokers.http_workers.MOST_KNOWN", 2)
     async with scripted(*[Version(True)] * 3) as (url, _):
@@ -1012,15 +1035,21 @@ async def test_what_is_known_of_workers_is_bounded(http, monkeypatch):
 
 async def test_the_worker_of_this_package_answers_in_the_format_that_it_is_asked_in(fake, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", fake.url)
+    framed, decode = [], port.decode_measured_answers
+
+    def decoded(payload, batch):
+        framed.append(batch_frames.is_framed(payload))
+        return decode(payload, batch)
+
+    monkeypatch.setattr(port, "decode_measured_answers", decoded)
     async with sleeping_worker() as url, closing(InvokerBySyntax(PATIENCE)) as invoker:
-        documents = [await invoker.ask(url, BATCH) for _ in range(2)]
-        assert [batch_frames.is_framed(document) for document in documents] == [False, True]
-        for document in documents:
-            answers, measured = batch_frames.decode_measured_answers(document, BATCH)
-            assert [answer.body for answer in answers] == BODIES and measured.service >= 0
+        for _ in range(2):
+            answers, measured, size = await invoker.ask(url, BATCH)
+            assert [answer.body for answer in answers] == BODIES and measured.service >= 0 and size > 0
+        assert framed == [False, True]
         other = Batch("other", BATCH.items)
-        answers, _ = batch_frames.decode_measured_answers(await invoker.ask(url, other), other)
+        answers, _, _ = await invoker.ask(url, other)
         assert [answer.status for answer in answers] == [404, 404]
         empty = await invoker.ask(url, Batch("nap", []))
-        assert batch_frames.is_framed(empty) and batch_frames.decode_measured_answers(empty, Batch("nap", []))[0] == []
+        assert framed[-1] and empty.answers == []
         assert await asked(invoker, "nap") == BODIES  # Lambda is asked in JSON
