@@ -1,7 +1,8 @@
 """Which of several identical workers is asked: the state of their health, without a clock or I/O. Facts in, an address out.
 
     choose      one that is due for a trial, of several the one that was asked longest ago; else of those that are well the one with
-                the fewest batches in flight, of equals the one that failed least lately, of these one that is not slow beside the
+                the fewest batches in flight, of equals the one that failed least lately (a failure counts for as long as an
+                ejection of so many would take, lest nobody see that it is well again), of these one that is not slow beside the
                 others (``worker_pace.py``), of equals the one that was asked longest ago, where nobody takes turns the earliest
                 named. With none that is well, all count as well: a rule that found everybody ill says nothing about any of them.
                 A slow one is asked now and then all the same.
@@ -150,28 +151,32 @@ class Workers:
             return min(due, key=lambda address: known[address].asked_at)
         well = [a for a in addresses if a not in ejected] if ejected else addresses
         if paces is not None and not again:
-            return self._in_turn(well or addresses, paces)
-        return min(well or addresses, key=self._doubts_first if again else self._idlest_first)
+            return self._in_turn(now, well or addresses, paces)
+        standing = self._doubts_first if again else lambda address: self._idlest_first(now, address)
+        return min(well or addresses, key=standing)
 
-    def _in_turn(self, addresses: Sequence[str], paces: Paces) -> str:
+    def _in_turn(self, now: float, addresses: Sequence[str], paces: Paces) -> str:
         """Of the idlest, the one whose turn it is; or a slow one that is idle, and due."""
         for address in paces.due():
-            if address in addresses and not self._idlest_first(address)[0]:
+            if address in addresses and not self._idlest_first(now, address)[0]:
                 return address
         for address in paces.in_turn():
-            if address not in self._known and address in addresses:
+            if (address not in self._known or self._idlest_first(now, address) == (0, 0)) and address in addresses:
                 return address
-        standing = list(map(self._idlest_first, addresses))
+        standing = [self._idlest_first(now, address) for address in addresses]
         least = min(standing)
         return min((a for a, its in zip(addresses, standing, strict=True) if its == least), key=paces.preference)
 
-    def _idlest_first(self, address: str) -> tuple[int, int]:
+    def _idlest_first(self, now: float, address: str) -> tuple[int, int]:
         worker = self._known.get(address)
-        return (worker.in_flight, worker.doubts) if worker is not None else (0, 0)
+        if worker is None:
+            return 0, 0
+        lately = worker.doubts and now - worker.asked_at < _pause(worker.doubts)
+        return worker.in_flight, worker.doubts if lately else 0
 
     def _doubts_first(self, address: str) -> tuple[int, int]:
-        in_flight, doubts = self._idlest_first(address)
-        return doubts, in_flight
+        worker = self._known.get(address)
+        return (worker.doubts, worker.in_flight) if worker is not None else (0, 0)
 
 
 def _failed(now: float, worker: _Worker) -> bool:
@@ -184,5 +189,10 @@ def _failed(now: float, worker: _Worker) -> bool:
         return False  # asked before it was ejected, or because all are
     worker.failures = 0
     worker.ejections += 1
-    worker.ejected_until = now + min(LONGEST_EJECTION, FIRST_EJECTION * 2 ** (worker.ejections - 1))
+    worker.ejected_until = now + _pause(worker.ejections)
     return True
+
+
+def _pause(times: int) -> float:
+    """Seconds for which a worker is not asked that is ejected for the so-manieth time in a row."""
+    return min(LONGEST_EJECTION, FIRST_EJECTION * 2.0 ** min(times - 1, 10))

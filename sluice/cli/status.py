@@ -102,11 +102,15 @@ def command(
 
 
 class Found(NamedTuple):
-    """Who leads, the buffers that are there (``None``: it is not known which), and the models."""
+    """Who leads, the buffers that are there (``None``: it is not known which), and the models.
+
+    ``trouble`` is why who leads is not known as it is now, ``""`` where it is.
+    """
 
     leader: str
     buffers: Sequence[Heard] | None
     models: Sequence[ModelStatus]
+    trouble: str = ""
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -114,7 +118,8 @@ class Found(NamedTuple):
         if self.buffers is not None:
             told = ((each.process, each.silent, msgspec.to_builtins(each.presence)) for each in self.buffers)
             there = [{"process": process, "silent": silent} | presence for process, silent, presence in told]
-        return {"leader": self.leader or None, "buffers": there, "models": [each.document() for each in self.models]}
+        told = {"leader": self.leader or None, "trouble": self.trouble or None, "buffers": there}
+        return told | {"models": [each.document() for each in self.models]}
 
 
 async def _recorded(redis_url: str, namespace: str, model: str, window: float, billing: Billing, worker_usd: float | None) -> Found:
@@ -170,7 +175,8 @@ def _told(url: str) -> Found:
         with urllib.request.urlopen(place, timeout=TIMEOUT) as answer:
             document = msgspec.json.decode(answer.read(MOST_BYTES))
         at = datetime.fromisoformat(document["at"]).timestamp()
-        return Found(document["control"]["leader"], None, [told_status(each, at) for each in document["models"]])
+        control, models = document["control"], [told_status(each, at) for each in document["models"]]
+        return Found(control["leader"], None, models, control.get("trouble") or "")
     except urllib.error.HTTPError as error:
         allowed = "a buffer with a page: not SLUICE_PAGE=off, and at SLUICE_ADMIN_PORT where that is set"
         raise InvalidInput("--url", without_password(place), f"{allowed} (it answers {error.code})") from None
@@ -195,7 +201,11 @@ def _show(found: Found) -> None:
         click.echo("no model has a plan here")
         for place, n in Counter(each.presence.plans for each in found.buffers or ()).most_common(MOST_OTHERS):
             click.echo(f"{_buffers(n)} there with plans from {place}")
-    click.echo(f"control: {found.leader} leads" if found.leader else "control: nobody plans by himself")
+    leads = f"{found.leader} leads" if found.leader else "nobody plans by himself"
+    if found.trouble:
+        before = f"; {found.leader} led when that was known last" if found.leader else ""
+        leads = f"who leads is not known: {found.trouble}{before}"
+    click.echo(f"control: {leads}")
 
 
 def _put(status: ModelStatus) -> str:

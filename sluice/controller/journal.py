@@ -9,7 +9,9 @@ most there is; in Redis the newest ``KEPT`` of all models stay, in the stream ``
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,16 +64,21 @@ class Journal:
         line = msgspec.json.encode(entry)
         if len(line) > MAX_ENTRY_BYTES:
             line = msgspec.json.encode({name: entry[name] for name in ("at", "model")} | {"words": words[:1000]})
-        try:
-            async with self._turn:
+        troubles = []
+        async with self._turn:  # of the file and of Redis each has the entry where the other has not
+            try:
                 self._append(line)
+            except OSError as error:
+                troubles.append(str(error))
+            try:
                 if self._plans is not None:
                     await self._plans.note_decision(line)
-            self._trouble = ""
-        except (OSError, StoreUnavailable) as error:
-            if str(error) != self._trouble:
-                _log.warning("a decision is not in the journal: %s", error)
-            self._trouble = str(error)
+            except StoreUnavailable as error:
+                troubles.append(str(error))
+        trouble = "; ".join(troubles)
+        if trouble not in ("", self._trouble):
+            _log.warning("a decision is not in the journal: %s", trouble)
+        self._trouble = trouble
 
     def _append(self, line: bytes) -> None:
         if self._path is None:
@@ -80,8 +87,11 @@ class Journal:
             full = file.tell() + len(line) >= MAX_FILE_BYTES
         if full:
             self._path.replace(f"{self._path}.1")
-        with self._path.open("ab") as file:
-            file.write(line + b"\n")
+        with self._path.open("ab", buffering=0) as file:
+            before, entry = file.tell(), line + b"\n"
+            if file.write(entry) < len(entry):  # the rest of a disk: half an entry would take the next one with it
+                file.truncate(before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
 
 def read_journal(path: Path) -> Iterator[Entry]:

@@ -16,6 +16,7 @@ from sluice.buffer_service.invokers.worker_health import (
     Health,
     Workers,
 )
+from sluice.buffer_service.invokers.worker_pace import Paces
 
 ABC = ("a", "b", "c")
 
@@ -189,3 +190,16 @@ def test_the_health_of_a_worker_is_told():
     assert workers.health(2 * FIRST_EJECTION, "a") == Health(1, EJECT_AFTER, 0.0)
     workers.ended(2 * FIRST_EJECTION, "a", End.PASSED)
     assert workers.health(2 * FIRST_EJECTION, "a") == Health()
+
+
+def test_who_failed_is_asked_after_the_others_for_as_long_as_an_ejection_and_then_as_any():
+    workers, paces = Workers(), Paces(ABC)
+    fail(workers, 0.0, "a", 2)
+    for now, asked in ((1.0, {"b", "c"}), (2 * FIRST_EJECTION + 0.01, {"a", "b", "c"})):
+        seen = set()
+        for _ in range(6):
+            chosen = workers.choose(now, ABC, paces=paces)
+            workers.ended(now, chosen, End.PASSED)
+            seen.add(chosen)
+        assert seen == asked
+    assert workers.health(9.0, "a").doubts == 0  # it passed

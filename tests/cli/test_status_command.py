@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import struct
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -442,3 +444,19 @@ async def test_a_buffer_tells_who_follows_the_plan_in_redis(exit_of: Exit) -> No
 
 def test_the_page_says_what_it_shows() -> None:
     assert "## What is in force" in (Path(__file__).parents[2] / "docs" / "live-control.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("leader", "said"),
+    [
+        ("", "control: who leads is not known: Redis does not answer"),
+        ("a:1", "control: who leads is not known: Redis does not answer; a:1 led when that was known last"),
+    ],
+)
+def test_who_leads_is_not_claimed_where_a_buffer_does_not_know(
+    leader: str, said: str, exit_of: Exit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"at": "2026-11-27T12:00:00+00:00", "control": {"leader": leader, "trouble": "Redis does not answer"}, "models": []}
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(json.dumps(told).encode()))
+    assert exit_of("status", "--url", "http://buffer:1")[1].splitlines()[-1] == said
+    assert json.loads(exit_of("status", "--url", "http://buffer:1", "--json")[1])["trouble"] == "Redis does not answer"

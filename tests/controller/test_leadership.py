@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -113,6 +114,28 @@ async def test_what_was_decided_is_read_back_from_the_file_and_from_redis(redis_
     first, second = read_journal(tmp_path / "new" / "journal.jsonl")
     assert (first["model"], first["words"], first["rate"]) == ("m", "more come", 3.5)
     assert [json.loads(entry) for entry in await plans.decisions(10)] == [second, first]
+    await plans.close()
+
+
+async def test_on_a_full_disk_redis_has_the_entry_and_the_next_one_stands_on_a_line_of_its_own(
+    redis_server: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plans, path = RedisPlans(redis_server.url, "full-disk"), tmp_path / "journal.jsonl"
+    journal = Journal(path, plans)
+    await journal.note("m", "there is room")
+    room, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, most))  # 20 bytes of the next entry are written
+    try:
+        await journal.note("m", "there is none")
+        await journal.note("m", "still none")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
+    await journal.note("m", "again")
+    assert [entry["words"] for entry in read_journal(path)] == ["there is room", "again"]
+    kept = [json.loads(entry)["words"] for entry in await plans.decisions(10)]
+    assert kept == ["again", "still none", "there is none", "there is room"]
+    [said] = [record.getMessage() for record in caplog.records if "not in the journal" in record.getMessage()]
+    assert "No space left on device" in said
     await plans.close()
 
 
