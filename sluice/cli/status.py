@@ -118,8 +118,8 @@ class Found(NamedTuple):
         if self.buffers is not None:
             told = ((each.process, each.silent, msgspec.to_builtins(each.presence)) for each in self.buffers)
             there = [{"process": process, "silent": silent} | presence for process, silent, presence in told]
-        told = {"leader": self.leader or None, "trouble": self.trouble or None, "buffers": there}
-        return told | {"models": [each.document() for each in self.models]}
+        models = [each.document() for each in self.models]
+        return {"leader": self.leader or None, "trouble": self.trouble or None, "buffers": there, "models": models}
 
 
 async def _recorded(redis_url: str, namespace: str, model: str, window: float, billing: Billing, worker_usd: float | None) -> Found:
