@@ -10,7 +10,7 @@ size-or-timeout; but the table is taken if it costs no more than a ``premium`` b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +21,13 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.recommend.confidence import ROUNDS, Confidence, Doubt
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.last_moment import cheapest_last_moments
+from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.recorded import on_record
 from sluice.optimizer.recommend.search import SAME, Choice
 
 N_RUNNERS_UP = 5
 LATENCY_TOLERANCE = 1e-6  # of the latency asked for
+WITHIN = 1e-9  # of a budget, up to which a cost is within it
 NEAR = 0.05  # of the predicted cost, within which settings are told apart by what they cost on the arrivals recorded
 DISTINCT = 0.01  # of the cost; a runner-up that costs less than this more says nothing new
 
@@ -123,13 +125,13 @@ def _size_or_timeout(settings: FunctionSettings, on_progress: Report) -> Functio
     n_best = min(N_RUNNERS_UP + 1, len(settings.services))
 
     def found(doubt: Doubt) -> FunctionChoice:
-        land, gap = settings.search.landscape(
-            slos, grid, budget=budget, n_best=n_best, refine=question.refines, on_progress=on_progress, kept_free=doubt.at
-        )
-        ranked = land.ranked(budget)
-        if not ranked:
-            raise _too_dear(settings, doubt)
-        return FunctionChoice(tuple(_verified(settings, ranked, slos)), gap, land.n_settings)
+        for asked in _relaxed(slos, question):
+            land, gap = settings.search.landscape(
+                asked, grid, budget=budget, n_best=n_best, refine=question.refines, on_progress=on_progress, kept_free=doubt.at
+            )
+            if verified := _verified(settings, land.ranked(budget), asked):
+                return FunctionChoice(tuple(verified), gap, land.n_settings)
+        raise _too_dear(settings, doubt)
 
     confidence = Confidence(settings, slos)
     doubt = confidence.none
@@ -143,13 +145,28 @@ def _size_or_timeout(settings: FunctionSettings, on_progress: Report) -> Functio
     return choice
 
 
-def _last_moment(settings: FunctionSettings, objective: str, budget: float) -> tuple[FunctionSetting | None, int]:
-    """The best table that waits to the last moment within the budget, and how many were compared."""
+def _relaxed(slos: Sequence[Slo], question: Question) -> Iterator[Sequence[Slo]]:
+    """The SLOs, and for the least latency the first of them later and later, up to what is promised.
+
+    What the landscape has within the budget at the least latency may be just beyond it by a prediction of its own.
+    """
+    yield slos
+    first, most, beyond = slos[0], question.promised[0].latency, 10 * LATENCY_TOLERANCE
+    while question.goal.objective == "latency" and first.latency < most:
+        first, beyond = Slo(min(most, first.latency * (1 + beyond)), first.percentile), 4 * beyond
+        yield first, *slos[1:]
+
+
+def _last_moment(
+    settings: FunctionSettings, objective: str, budget: float, tightened: float | None = None
+) -> tuple[FunctionSetting | None, int]:
+    """The best table that waits to the last moment within the budget (looked for in a tighter one), and how many were compared."""
+    limit = budget if tightened is None else tightened
     slos = settings.question.promised
     if not settings.question.considers_tables:
         return None, 0
     found, compared = cheapest_last_moments(settings.search, slos)
-    if not found or found[0].cost > budget or found[0].policy.max_batch_size == 1:
+    if not found or found[0].cost > limit or found[0].policy.max_batch_size == 1:
         return None, compared
     best, first = found[0], slos[0]
     low, high = 0.0, first.latency
@@ -157,11 +174,15 @@ def _last_moment(settings: FunctionSettings, objective: str, budget: float) -> t
         middle = (low + high) / 2
         found, more = cheapest_last_moments(settings.search, (Slo(middle, first.percentile), *slos[1:]))
         compared += more
-        if found and found[0].cost <= budget:
+        if found and found[0].cost <= limit:
             best, high = found[0], middle
         else:
             low = middle
-    return settings.held(best.service, best.policy), compared
+    held = settings.held(best.service, best.policy)
+    if held.cost.per_request > budget * (1 + WITHIN) and tightened is None:  # by a prediction of its own, with its cold starts
+        held_too, more = _last_moment(settings, objective, budget, budget**2 / held.cost.per_request)
+        return held_too, compared + more
+    return held if held.cost.per_request <= budget * (1 + WITHIN) else None, compared
 
 
 def _with(table: FunctionSetting, others: Sequence[FunctionSetting], settings: FunctionSettings) -> tuple[FunctionSetting, ...]:
@@ -187,7 +208,7 @@ def _verified(settings: FunctionSettings, ranked: Sequence[Choice], slos: Sequen
     for choice in [*_of_each_function(ranked), *_distinct(ranked)]:
         setting = settings.size_or_timeout(choice.service, choice.batch_size, choice.timeout)
         known = any((s.memory_mb, s.batch_size) == (setting.memory_mb, setting.batch_size) for s in found)
-        if not known and setting.keeps(slos) and setting.cost.per_request <= budget * (1 + 1e-9):
+        if not known and setting.keeps(slos) and setting.cost.per_request <= budget * (1 + WITHIN):
             found.append(setting)
         if len(found) > N_RUNNERS_UP:
             break

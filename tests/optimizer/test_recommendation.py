@@ -321,3 +321,12 @@ def test_cold_starts_and_payloads_enter_the_bill() -> None:
 def test_a_question_that_makes_no_sense_names_its_field(ask: Callable[[], object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         ask()
+
+
+def test_a_least_latency_that_is_just_beyond_the_budget_when_predicted_for_itself_gives_way_to_a_later_one() -> None:
+    """Bursts of 60 000 requests/s: what a batch costs changes within microseconds of timeout, between those that are compared."""
+    points = [ProfilePoint(1769, b, ServiceTime(0.012 + 0.003 * b), 0.012 + 0.003 * b, 0.002) for b in (1, 2, 4, 8, 16, 32)]
+    bursts = ArrivalProcess(np.array([[-60000.0, 0], [0, -2]]), np.array([[56000, 4000], [1.93, 0.07]]))
+    asked = Question(bursts, ServiceProfile(function="f", points=points), Slo(0.3, 99), goal=Goal("latency", max_cost=4e-7))
+    best = recommend(asked).best
+    assert best.cost.per_request <= 4e-7 * (1 + 1e-9) and best.latency.percentile(99) < 0.026
