@@ -40,6 +40,7 @@ LOADS = (0.1, 1000.0)
 FARTHEST = 1e6  # multiple of the arrival rate
 CONFIDENCE = 0.95
 PREMIUM = 0.01  # of the cost: what fits are off by, and more than that, on the traces of docs/policy-zoo.md
+NOTHING_LEFT = 1e-9  # s, of a promise that is no longer than the way
 
 
 @dataclass(frozen=True)
@@ -223,10 +224,11 @@ class Question:
         """The SLOs as the search keeps them."""
         return tuple(self.kept(slo) for slo in self.slos)
 
-    @property
-    def promised_by_workers(self) -> tuple[Slo, ...]:
-        """The same of workers alone, whose own profile is none of the function's: with the headroom left."""
-        return tuple(slo.within(self.goal.headroom) for slo in self.slos)
+    def promised_by(self, offer: WorkerOffer) -> tuple[Slo, ...]:
+        """The same of workers alone: with the headroom left, and the way to them, which no profile has but the function's own."""
+        way = 0.0 if self.profile.way is None or offer.provisioned else self.profile.way.mean
+        left = (slo.within(self.goal.headroom) for slo in self.slos)
+        return tuple(replace(slo, latency=max(slo.latency - way, NOTHING_LEFT)) for slo in left)
 
     @property
     def asked(self) -> str:

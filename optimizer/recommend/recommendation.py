@@ -99,7 +99,7 @@ def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, s
     for offer in question.offers:
         try:
             setting = choose_workers(
-                question.arrivals, offer, question.promised_by_workers, billing=question.billing, question=doubted
+                question.arrivals, offer, question.promised_by(offer), billing=question.billing, question=doubted
             )
         except Infeasible as error:
             refused[offer.name] = str(error)

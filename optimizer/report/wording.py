@@ -8,7 +8,7 @@ from dataclasses import replace
 from sluice.batching.documents import Slo, percentile_name
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
-from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, Question
+from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, Question, WorkerSetting
 from sluice.optimizer.recommend.kept_warm import parameter
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
 from sluice.optimizer.recommend.words import milliseconds, promised
@@ -247,7 +247,9 @@ def kept_free(answer: Answer) -> list[str]:
     way = question.profile.way
     if way is not None:
         how = f"as measured {way.n} times" if way.n > 1 else "which nobody measured (sluice profile --buffer)"
-        sentences.append(f"The way through buffer and network is taken as {milliseconds(way.mean)}, {how}.")
+        of_workers = isinstance(answer.winner, WorkerSetting) and not answer.winner.offer.provisioned and way.mean > 0
+        free_of_it = " It is kept free of the promise; the latencies of workers are without it." if of_workers else ""
+        sentences.append(f"The way through buffer and network is taken as {milliseconds(way.mean)}, {how}.{free_of_it}")
     free = {slo.name: question.in_doubt(slo) for slo in answer.slos}
     if any(free.values()):
         of_each = " and ".join(f"{milliseconds(seconds)} of the {name}" for name, seconds in free.items())

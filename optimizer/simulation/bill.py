@@ -44,8 +44,8 @@ class Bill:
                 warm, new = (predict_cost(np.ones(1), side.service, billing, init_duration=init) for billing in shares)
                 cold[place] = new.per_request - warm.per_request
             else:
-                run = side.service.up_to(side.schedule.max_batch_size).mean_response
-                by_size[place, : len(run)] = side.price_per_worker_second * run + side.price_per_batch
+                paid = side.service.up_to(side.schedule.max_batch_size).mean_billed(deployment.billing.step)
+                by_size[place, : len(paid)] = side.price_per_worker_second * paid + side.price_per_batch
                 per_second += side.price_per_worker_hour / 3600 * float(side.schedule.tables[0].servers or 0)
         return cls(by_size, cold, per_second)
 

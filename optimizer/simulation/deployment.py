@@ -84,8 +84,8 @@ class Serving:
     function : str
         Its name, as a plan has it; empty: nobody's to know.
     price_per_worker_hour, price_per_worker_second, price_per_batch : float
-        USD for an hour of a server that is there (one that goes while it serves ends its batch unpaid), for a second that it is
-        busy, for a batch that it serves.
+        USD for an hour of a server that is there (one that goes while it serves ends its batch unpaid), for a second that is
+        billed of a batch, for a batch that it serves.
     """
 
     policy: Policy | Schedule

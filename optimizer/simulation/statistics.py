@@ -298,7 +298,8 @@ def _of_table(place: int, deployment: Deployment, tally: Tally, run: RunStatisti
     there, cost = serving.schedule.server_seconds(run.start, run.end), BatchCost()
     if not serving.elastic:
         duration = float(tally.seconds[2 * place])
-        usd = serving.price_per_worker_hour / 3600 * there + serving.price_per_worker_second * duration
+        paid = float(by_size @ serving.service.mean_billed(deployment.billing.step)[: len(by_size)])
+        usd = serving.price_per_worker_hour / 3600 * there + serving.price_per_worker_second * paid
         cost = BatchCost(machines=(usd + serving.price_per_batch * batches) / answered)
     elif batches == 0:
         duration = 0.0

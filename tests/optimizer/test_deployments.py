@@ -253,6 +253,9 @@ def test_a_deployment_is_billed_for_its_batches_cold_starts_and_machines() -> No
     run = simulate_deployments({"s": servers}, TraceArrivals(times))["s"]
     assert run.worker_seconds == pytest.approx(2 * 99.5)
     assert run.cost.per_request == pytest.approx(0.001 * 2 * 99.5 / 100 + 2 * 0.5 + 1)
+    behind = replace(deterministic(0.5), overhead=np.array([0.1]))  # which is nobody's bill
+    run = simulate_deployments({"s": replace(servers, service=behind)}, TraceArrivals(times))["s"]
+    assert run.cost.per_request == pytest.approx(0.001 * 2 * run.worker_seconds / 2 / 100 + 2 * 0.5 + 1)
     both = Deployment(
         policies.greedy(1), deterministic(1.5), beside=[Beside(policies.no_batching(), deterministic(0.5))], price_per_batch=1
     )
