@@ -17,7 +17,7 @@ from sluice.optimizer.recommend.function_setting import FunctionSetting
 from sluice.optimizer.recommend.kept_warm import HARM, KeptWarm
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.question import Question
-from sluice.optimizer.recommend.recorded import cost_again
+from sluice.optimizer.recommend.recorded import SeenOnRecord, seen_on_record
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 from sluice.optimizer.simulation.batch_means import Estimate
 
@@ -82,9 +82,20 @@ class Answer:
     kept_warm: KeptWarm | None = None
 
     @cached_property
+    def on_record(self) -> SeenOnRecord | None:
+        """What the winner does on the arrivals recorded, where they are known."""
+        return seen_on_record(self.question, self.winner)
+
+    @property
     def cost_again(self) -> Estimate | None:
         """USD per request of the winner on the arrivals recorded, and between which ends on as many that come next."""
-        return cost_again(self.question, self.winner)
+        return None if self.on_record is None else self.on_record.cost
+
+    @property
+    def broken_on_record(self) -> tuple[tuple[Slo, Estimate], ...]:
+        """The promises that the winner surely breaks on the arrivals recorded, each with the share that is late there."""
+        late = () if self.on_record is None else zip(self.slos, self.on_record.late, strict=True)
+        return tuple((slo, share) for slo, share in late if share.low > slo.error_budget)
 
     @property
     def slos(self) -> tuple[Slo, ...]:

@@ -8,7 +8,7 @@ cold starts as the platform has them, those of the first batches among them.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.service.mix import SizeMix
-from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST_REQUESTS, Estimate, mean_of_another
+from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST_REQUESTS, Estimate, estimate_share, mean_of_another
 from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.chunks import TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment
@@ -48,32 +48,44 @@ def on_record(question: Question, candidate: Setting) -> Setting:
     """The candidate with its cost on the arrivals recorded; itself where there are none."""
     if question.recorded is None:
         return candidate
-    told = question.billing.cold_start_probability is not None
-    function = function_of(question)
-    deployment = candidate.deployment(replace(function, environments=None) if told else function)
-    return candidate.billed(cost_on(question.recorded, deployment, candidate.cost, candidate.mean_batch_size if told else None))
+    mean_batch_size = None if question.billing.cold_start_probability is None else candidate.mean_batch_size
+    return candidate.billed(cost_on(question.recorded, _deployed(question, candidate), candidate.cost, mean_batch_size))
 
 
-def cost_again(question: Question, candidate: Candidate) -> Estimate | None:
-    """USD per request on the arrivals recorded, and between which ends it is on as many that come next (``mean_of_another``).
+class SeenOnRecord(NamedTuple):
+    """What a candidate does on the arrivals recorded, but for the first of them, in which environments start.
 
-    ``None`` where none are recorded, or these tell the sizes of requests, which a run by itself does not.
+    Parameters
+    ----------
+    cost : Estimate or None
+        USD per request there, and between which ends it is on as many that come next (``mean_of_another``); ``None`` where they
+        tell the sizes of requests, which a run by itself does not, and where it costs nothing.
+    late : tuple of Estimate
+        Share of the requests beyond each SLO there; of workers by the way through buffer and network less.
     """
+
+    cost: Estimate | None
+    late: tuple[Estimate, ...]
+
+
+def seen_on_record(question: Question, candidate: Candidate) -> SeenOnRecord | None:
+    """One run over the arrivals recorded; ``None`` where none are, or these tell the sizes of requests."""
     arrivals = question.recorded
     if arrivals is None or arrivals.sizes is not None:
         return None
-    mean, low, high = mean_of_another(*_usd_by_block(candidate.deployment(function_of(question)), arrivals.times))
-    if not mean:
-        return None
+    deployment, times = _deployed(question, candidate), arrivals.times
+    run, length = simulate_deployment(deployment, times, np.random.default_rng(0)), len(times) // (BLOCKS + 1)
+    first = len(times) - BLOCKS * length
+    mean, low, high = mean_of_another(Bill.of(deployment).by_block(run, first, length), np.full(BLOCKS, float(length)))
     serves, moves = candidate.cost.per_request, candidate.cost.moving
-    return Estimate(serves + moves, serves * low / mean + moves, serves * high / mean + moves)
+    cost = Estimate(serves + moves, serves * low / mean + moves, serves * high / mean + moves) if mean else None
+    return SeenOnRecord(cost, tuple(estimate_share(~(run.latency[first:] <= slo.latency)) for slo in question.slos))
 
 
-def _usd_by_block(deployment: Deployment, times: Array) -> tuple[Array, Array]:
-    """USD of successive blocks of arrivals and how many each has, but for the first, in which environments start."""
-    run, bill = simulate_deployment(deployment, times, np.random.default_rng(0)), Bill.of(deployment)
-    length = len(times) // (BLOCKS + 1)
-    return bill.by_block(run, len(times) - BLOCKS * length, length), np.full(BLOCKS, float(length))
+def _deployed(question: Question, candidate: Candidate) -> Deployment:
+    """A candidate as it would run, with no cold starts where their share was told."""
+    told, function = question.billing.cold_start_probability is not None, function_of(question)
+    return candidate.deployment(replace(function, environments=None) if told else function)
 
 
 def cost_on(

@@ -39,6 +39,7 @@ def answer_document(answer: Answer, plan: Plan) -> Document:
         "slos": list(answer.slos),
         "arrival_rate": answer.arrival_rate,
         "recorded": recorded_document(answer.question.recorded),
+        "late_on_record": None if answer.on_record is None else [estimate_document(share) for share in answer.on_record.late],
         "cost_again": None if answer.cost_again is None else estimate_document(answer.cost_again),
         "best": _setting(answer.best, answer),
         "no_batching": _setting(answer.no_batching, answer) | {"keeps_slos": answer.no_batching_keeps_slo},

@@ -400,6 +400,18 @@ def measured_late(slos: Sequence[Slo], reached: Mapping[str, float | None]) -> s
     return f"Measured: the promise is not kept ({' and '.join(seen)})." if seen else ""
 
 
+def late_on_record(answer: Answer) -> str:
+    """What the winner does to the promise on the arrivals recorded, where it surely breaks it there; else nothing."""
+    seen = [
+        f"{100 * share.value:.3g} % are later than {promised(slo.latency)}, {100 * slo.error_budget:.3g} allowed"
+        for slo, share in answer.broken_on_record
+    ]
+    if not seen:
+        return ""
+    why = "the fit is not what came (`sluice fit`)" if answer.winner.rests_on_fit else "many came at once, or started cold"
+    return f"Not kept on the arrivals that were recorded, by simulation: {' and '.join(seen)}; {why}. What follows is predicted."
+
+
 def proof(answer: Answer) -> list[str]:
     """What the search shows of its own answer."""
     sentences = []

@@ -128,6 +128,8 @@ def _show(answer: Answer, seen: Seen | None) -> None:
     reached = {} if seen is None else {slo.name: seen.percentile(slo.percentile) for slo in answer.slos}
     if reached and (late := wording.measured_late(answer.slos, reached)):
         output.stdout.print(late)
+    elif broken := wording.late_on_record(answer):
+        output.stdout.print(broken)
     output.stdout.print(wording.verdict(answer))
     output.stdout.print(_settings(answer))
     for sentence in (

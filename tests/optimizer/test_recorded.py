@@ -19,7 +19,7 @@ from sluice.optimizer.recommend import Answer, Goal, Question, machine_offer, re
 from sluice.optimizer.recommend.confidence import Confidence
 from sluice.optimizer.recommend.function_choice import NEAR, choose_setting, ranked_on_record
 from sluice.optimizer.recommend.function_setting import FunctionSettings
-from sluice.optimizer.recommend.recorded import MOST_RUN, cost_again, function_of, recorded
+from sluice.optimizer.recommend.recorded import MOST_RUN, function_of, recorded, seen_on_record
 from sluice.optimizer.report import wording
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.simulation import simulate_deployments
@@ -77,12 +77,24 @@ def test_as_many_that_come_next_cost_between_ends_that_are_the_wider_the_more_th
     assert again.value == answer.winner.cost.by_request
     assert again.low < 0.9 * again.value and 1.1 * again.value < again.high  # its bursts grow tenfold
     regular = replace(answer.question, recorded=recorded(np.arange(5000) / 10))
-    steady = cost_again(regular, answer.winner)
+    steady = seen_on_record(regular, answer.winner).cost
     assert steady is not None
     assert steady.low / steady.value == pytest.approx(1 - LEAST_UNSURE, abs=0.005)  # blocks begin within batches
     assert steady.high / steady.value == pytest.approx(1 + LEAST_UNSURE, abs=0.005)
     said = wording.billed_on(answer)[0]
     assert f"As many that come next would cost {1e6 * again.low:.4f} to {1e6 * again.high:.4f}" in said
+
+
+def test_a_promise_that_is_broken_on_the_arrivals_recorded_is_said_before_all_else(answer: Answer) -> None:
+    assert answer.on_record is not None and len(answer.on_record.late) == 1
+    assert answer.broken_on_record == () and wording.late_on_record(answer) == ""
+    rng = np.random.default_rng(3)
+    at_once = np.repeat(np.cumsum(rng.exponential(900.0, 200)), 20)  # which start cold together
+    (broken,) = replace(answer, question=replace(answer.question, recorded=recorded(at_once))).broken_on_record
+    slo, share = broken
+    assert slo == answer.slo and share.low > slo.error_budget
+    said = wording.late_on_record(replace(answer, question=replace(answer.question, recorded=recorded(at_once))))
+    assert said.startswith(f"Not kept on the arrivals that were recorded, by simulation: {100 * share.value:.3g} % are later than ")
 
 
 def test_what_moves_is_the_same_next_time_and_workers_by_the_hour_cost_by_how_fast_requests_come(question: Question) -> None:
@@ -95,7 +107,7 @@ def test_what_moves_is_the_same_next_time_and_workers_by_the_hour_cost_by_how_fa
     of_workers = recommend(replace(question, offers=(offer,))).workers[0]
     rng, slower = np.random.default_rng(2), np.r_[np.full(1500, 0.1), np.full(1500, 0.2)]
     same, other = (replace(question, recorded=recorded(np.cumsum(gaps))) for gaps in (rng.permutation(slower), slower))
-    steady, drifting = cost_again(same, of_workers), cost_again(other, of_workers)
+    steady, drifting = (seen_on_record(asked, of_workers).cost for asked in (same, other))
     assert steady is not None and drifting is not None
     assert drifting.high - drifting.low > 3 * (steady.high - steady.low)
 
@@ -106,7 +118,7 @@ def test_of_no_record_and_of_what_is_free_nothing_is_said_of_what_comes_next(que
     free = machine_offer(
         "w", ServiceProfile(function="http://w:80", service_time=LinearServiceTime(0.004, 0.0005), max_batch_size=8), 0.0, 8
     )
-    assert cost_again(question, recommend(replace(question, offers=(free,))).workers[0]) is None
+    assert seen_on_record(question, recommend(replace(question, offers=(free,))).workers[0]).cost is None
 
 
 def test_who_takes_the_place_of_the_best_by_prediction_keeps_the_slo_as_surely(question: Question) -> None:
