@@ -16,7 +16,8 @@ starts, for ``init`` seconds, whoever comes finds it under way as well: those ex
 warm serve meanwhile, start cold beside it.
 
 Batches leave as if a request opened one with a probability that depends on its phase, one over the mean size of the batches that
-it opens, being held for an exponential time that gives the mean size of all. A batch that was held for as long as a batch takes
+it opens, being held for an exponential time that gives the mean size of all. A batch that was held for as long as the largest batch
+takes (of all; or of all but a few, where none of these few was the one before: whichever tells more)
 finds none under way; one that must first gather ``n`` finds one only if ``n`` come while that runs (Chernoff's bound).
 
 A share costs milliseconds, so that it is interpolated between times and numbers of requests an invocation (``_REQUESTS``,
@@ -32,7 +33,7 @@ from math import ceil, inf, log, log2
 import numpy as np
 
 from sluice.batching.errors import require
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.under_way import by_level, lost, seen
 
@@ -40,9 +41,16 @@ KEEP_ALIVE = 300.0  # s; AWS promises none, and what was measured publicly lies 
 SHORTEST = 1e-6  # s of an invocation, where the profile has none
 MOST_PROVISIONED = 100
 _LEAST = 1e-18  # share of cold starts
+_SELDOM = (1e-6, 1e-3)  # shares of the batches that may be larger than what the others are told apart by
 _MANY = 1e3  # requests that come while an environment is kept, of which one invokes: all of these are cold
 _REQUESTS, _SECONDS = 2**0.25, 2.0  # steps of the interpolation
 _TERMS = 14  # of a series in a step of 1/4, which is then exact to rounding
+
+
+def largest_but_for_few(batch_size_pmf: Array) -> list[Indices]:
+    """The largest batch size, (...), of all batches but a few, for each of some shares that these may have; pmf (..., n_sizes)."""
+    beyond = 1 - np.cumsum(batch_size_pmf, axis=-1)
+    return [np.asarray(np.argmax(beyond <= seldom, axis=-1) + 1) for seldom in _SELDOM]
 
 
 class ColdStarts:
@@ -85,13 +93,26 @@ class ColdStarts:
         share : array, shape (...)
         """
         pmf = np.atleast_2d(batch_size_pmf)
-        sizes = np.arange(1, pmf.shape[1] + 1)
         largest = pmf.shape[1] - np.argmax(pmf[:, ::-1] > 0, axis=1)
+        share = self._where_largest(largest, pmf, holds, busy, init)
+        for usual in largest_but_for_few(pmf):  # the batch before is hardly ever larger, whatever a table allows
+            other = usual < largest
+            if other.any():
+                found = self._where_largest(usual[other], pmf[other], holds, busy, init)
+                share[other] = np.minimum(share[other], found)
+        return np.asarray(share.reshape(np.shape(batch_size_pmf)[:-1]))
+
+    def _where_largest(self, largest: Indices, pmf: Array, holds: Array, busy: Array, init: float) -> Array:
+        """The share, (n,), where a batch that is held for as long as one of the ``largest`` (n,) takes finds none under way.
+
+        But for where the batch before was larger still.
+        """
+        sizes = np.arange(1, pmf.shape[1] + 1)
         held = np.append(holds, 0.0)[None, :] >= np.maximum.accumulate(busy)[largest - 1][:, None]
         held &= sizes < largest[:, None]
         gathered = np.minimum(np.argmin(held, axis=1) + 1, largest)
-        share = self.of_invocations(pmf @ sizes, pmf @ busy, (pmf * held).sum(axis=1), gathered, init)
-        return np.asarray(share.reshape(np.shape(batch_size_pmf)[:-1]))
+        no_larger = (pmf * (sizes <= largest[:, None])).sum(axis=1)
+        return self.of_invocations(pmf @ sizes, pmf @ busy, (pmf * held).sum(axis=1) * no_larger, gathered, init)
 
     def of_invocations(self, requests: Array, busy: Array, apart: Array, gathered: Array, init: float) -> Array:
         """The same of invocations: all arrays of the same shape (n,), as is what is returned.

@@ -26,7 +26,7 @@ from sluice.batching.policy import MAX_BESIDE, Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.billing.cold_starts import ColdStarts
+from sluice.optimizer.billing.cold_starts import ColdStarts, largest_but_for_few
 from sluice.optimizer.billing.cost import invocation_costs
 from sluice.optimizer.function.any_holds import AnyHolds
 from sluice.optimizer.recommend.function_setting import FunctionSettings
@@ -131,21 +131,28 @@ class FunctionsBySize:
         return np.asarray(np.minimum(left[:-1], left[1:]))
 
     def cold_starts(self, pmf: Array, assignment: Assignment, factor: float) -> dict[int, float]:
-        """Share of the batches that start cold, by function, where batches have these sizes."""
-        starts = self.settings.starts
-        invocations, functions, sizes, found = 1 / _mean(pmf), np.array(assignment), np.arange(len(pmf)), {}
-        held = np.append(self.holds(assignment), 0.0) >= self._busy[functions, sizes].max()
+        """Share of the batches that start cold, by function, where batches have these sizes.
+
+        As ``ColdStarts.of_batches`` has it: a batch that was held for as long as the largest takes, of all but a few, finds none
+        under way unless the one before was of these few.
+        """
+        starts, functions, found = self.settings.starts, np.array(assignment), {}
+        sizes, invocations, holds = np.arange(1, len(pmf) + 1), 1 / _mean(pmf), np.append(self.holds(assignment), 0.0)
+        took = np.maximum.accumulate(self._busy[functions, sizes - 1])
+        largest = np.array(sorted({len(pmf), *map(int, largest_but_for_few(pmf))}))
+        held = (holds >= took[largest - 1][:, None]) & (sizes < largest[:, None])
+        no_larger = np.cumsum(pmf)[largest - 1]
         for j in sorted(set(assignment)):
             batches = np.where(functions == j, pmf, 0.0)
             share = float(batches.sum())
             if share > _NEVER and starts.told is not None:
                 found[j] = starts.told
             elif share > _NEVER:
-                busy, apart = float(batches @ self._busy[j, : len(pmf)]) / share, float(batches[held].sum()) / share
-                gathered = int(np.argmax((functions == j) & ~held)) + 1
-                requests = 1 / (invocations * share)
-                asked = np.array([requests]), np.array([busy]), np.array([apart]), np.array([gathered])
-                found[j] = float(self._starts(factor).of_invocations(*asked, float(starts.seconds[j]))[0])
+                apart = held @ batches / share * no_larger
+                gathered = np.argmax((functions == j) & ~held, axis=1) + 1
+                same = np.ones(len(largest))
+                asked = same / (invocations * share), same * float(batches @ self._busy[j, : len(pmf)]) / share, apart, gathered
+                found[j] = float(self._starts(factor).of_invocations(*asked, float(starts.seconds[j])).min())
         return found
 
     def whole(self, assignment: Assignment) -> Policy:

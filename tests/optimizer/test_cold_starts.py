@@ -152,6 +152,17 @@ def test_the_estimate_is_near_what_a_long_run_shows(
     assert seen > 2e-3 and estimated(arrivals, batch_size, timeout, init, keep_alive) == pytest.approx(seen, rel=0.15)
 
 
+def test_a_batch_size_that_hardly_ever_comes_starts_nothing_cold() -> None:
+    """A batch of 7 takes longer than anybody is held, and one in a hundred billion has 7; so it was six in a thousand."""
+    seconds = 0.057 + 0.01 * np.arange(1, 15)
+    service, shares = ServiceTimes(3008, seconds[:, None], np.zeros(14), seconds), []
+    for largest in (6, 7, 14):
+        pmf = predict_latency(poisson(0.2), service, largest, 0.1229).batch_size_pmf
+        holds = np.full(largest - 1, 0.1229)
+        shares.append(float(ColdStarts(poisson(0.2)).of_batches(pmf, holds, seconds[:largest], 30.0)))
+    assert shares == pytest.approx([shares[0]] * 3, rel=1e-3) and shares[0] < 1e-8
+
+
 @pytest.mark.parametrize(("arrivals", "timeout"), [(poisson(20), 0.4), (BURSTS.sped_up(0.5), 0.4), (poisson(2), 0.4)])
 def test_batches_that_never_meet_are_never_cold(arrivals: ArrivalProcess, timeout: float) -> None:
     assert simulated(arrivals, 8, timeout, 0.0, 300.0, 100_000) == 0.0
