@@ -262,7 +262,7 @@ class BufferService:
             if self._tokens is not None and (token := bearer_token(headers)):
                 return self._tokens.opens(self._epoch(), name, token).of_class
             if self._keyring is None:
-                raise UnknownKey(False)
+                raise UnknownKey(False, of_token=True)
             key = self._keyring.admit(self._clock(), name, headers) if counts else self._keyring.opens(name, headers)
         except KeyRefused as error:
             self.telemetry.key_refused(error.reason)
@@ -276,7 +276,7 @@ class BufferService:
         if self._tokens is not None and (token := bearer_token(headers)):
             name = f"token {self._tokens.known(self._epoch(), token).subject}"
         elif self._keyring is None:
-            raise UnknownKey(False)
+            raise UnknownKey(False, of_token=True)
         else:
             name = f"key {self._keyring.known(headers).name}"
         return hashlib.sha256(name.encode()).hexdigest()[:32]
@@ -294,7 +294,7 @@ class BufferService:
             if self._tokens is not None and (token := bearer_token(headers)):
                 models: Collection[str] | None = self._tokens.known(self._epoch(), token).models
             elif self._keyring is None:
-                raise UnknownKey(False)
+                raise UnknownKey(False, of_token=True)
             else:
                 models = self._keyring.known(headers).models
         except KeyRefused as error:

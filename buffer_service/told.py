@@ -112,7 +112,9 @@ class Classes:
             return None
         if type(priority) is not int or not 1 <= priority <= len(self._by_urgency):
             raise InvalidInput(
-                PRIORITY, _shown(priority), f"0 for none, or 1 to {len(self._by_urgency)}: {', '.join(self._by_urgency)}"
+                PRIORITY,
+                _shown(priority),
+                f"an integer: 0 for none, or 1 to {len(self._by_urgency)}: {', '.join(self._by_urgency)}",
             )
         return self._by_urgency[priority - 1]
 

@@ -122,7 +122,8 @@ class Pipeline:
             ("max_bytes", max_bytes, max_payload),
         ):
             require(isinstance(value, int) and value >= least, field, value, f"an integer >= {least}")
-        require(deadline is None or deadline > 0, "deadline", deadline, "a number of seconds > 0, or None")
+        is_time = isinstance(deadline, int | float) and deadline > 0
+        require(deadline is None or is_time, "deadline", deadline, "a number of seconds > 0, or None")
         if cpus is not None:
             allowed = os.sched_getaffinity(0)
             require(len(cpus) > 0 and set(cpus) <= allowed, "cpus", cpus, "some of " + ", ".join(map(str, sorted(allowed))))

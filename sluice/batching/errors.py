@@ -130,13 +130,14 @@ class KeyRefused(SluiceError):
 
 
 class UnknownKey(KeyRefused):
-    """A request came without an API key that is known."""
+    """A request came without an API key that is known; or, where there are none, without a token."""
 
     reason = "unknown"
 
-    def __init__(self, given: bool) -> None:
+    def __init__(self, given: bool, of_token: bool = False) -> None:
         which = "the one that was given is none of this deployment" if given else "none was given"
-        super().__init__(f"an API key is needed, as x-api-key or as authorization: Bearer; {which}")
+        needed = "a token is needed, as" if of_token else "an API key is needed, as x-api-key or as"
+        super().__init__(f"{needed} authorization: Bearer; {which}")
 
 
 class TokenRefused(KeyRefused):

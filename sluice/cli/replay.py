@@ -82,6 +82,8 @@ def command(
     of the least size that is as large, or by --body-size one of its own size.
     """
     named = read_headers(headers)
+    later = "none: an answer that is fetched later is not waited for, and 202 is no answer"
+    require("respond-async" not in named.get("prefer", ""), "--header", f"prefer: {named.get('prefer')}", later)
     require_header("--size-header", size_header, size_header)
     require_content_type(content_type)
     require(timeout > 0, "--timeout", timeout, "a number of seconds > 0")

@@ -205,7 +205,8 @@ async def test_the_buffer_lets_in_who_has_a_token_and_no_token_is_in_its_log(fun
                 assert status == expected
                 assert token.encode() not in body
             assert headers["www-authenticate"] == 'Bearer error="invalid_token"'
-            assert (await buffer.post("/models/m", b"1"))[0] == 401
+            status, _, body = await buffer.post("/models/m", b"1")
+            assert status == 401 and b"a token is needed, as authorization: Bearer; none was given" in body
             async with buffer.http.get(buffer.url + "/v2/models", headers={"authorization": f"Bearer {good}"}) as response:
                 assert await response.json() == {"models": ["m"]}
             assert (await buffer.get("/v2/models"))[0] == 401

@@ -162,7 +162,11 @@ def test_of_a_body_with_binary_tensors_the_parameters_in_front_are_read():
         ({DEADLINE_HEADER: b"1e9"}, b"", "sluice-deadline: '1e9'"),
         ({}, b'{"parameters": {"sluice_deadline": true}}', "sluice_deadline: 'True'"),
         ({}, b'{"parameters": {"sluice_deadline": "1"}}', "sluice_deadline: '1'"),
-        ({}, b'{"parameters": {"priority": 3}}', "priority: '3' is not allowed; allowed: 0 for none, or 1 to 2: fast, slow"),
+        (
+            {},
+            b'{"parameters": {"priority": 3}}',
+            "priority: '3' is not allowed; allowed: an integer: 0 for none, or 1 to 2: fast, slow",
+        ),
         ({}, b'{"parameters": {"priority": true}}', "priority: 'True' is not allowed"),
         ({}, b'{"parameters": {"priority": -1}}', "priority: '-1' is not allowed"),
         (

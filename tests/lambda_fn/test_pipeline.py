@@ -333,6 +333,8 @@ def test_at_its_bounds_a_pipeline_refuses_or_lets_wait(tmp_path: Path, gate: Gat
         assert pipeline.submit(b"x" * 50_000).result(SOON)
     with pytest.raises(InvalidInput, match="max_bytes: 1 is not allowed; allowed: an integer >= 67108864"):
         Pipeline(Stage(stages.Picky), max_bytes=1)
+    with pytest.raises(InvalidInput, match="deadline: '10s' is not allowed; allowed: a number of seconds > 0, or None"):
+        Pipeline(Stage(stages.Picky), deadline="10s")
 
 
 def test_a_caller_who_leaves_makes_room(gate: Gate) -> None:

@@ -129,7 +129,7 @@ def test_a_name_that_is_no_package_name_is_refused(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "taken"), [("none", "None"), ("item-error", "ItemError")])
+@pytest.mark.parametrize(("name", "taken"), [("none", "None"), ("item-error", "ItemError"), ("path", "Path")])
 def test_a_name_whose_class_would_be_another_thing_is_refused(name, taken, tmp_path):
     with pytest.raises(InvalidInput, match=f"NAME: '{name}' .* whose class is not {taken}, which is taken"):
         lay_out(name, tmp_path)
