@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from sluice.batching.documents import Plan, ServiceProfile, Slo
 from sluice.batching.errors import InvalidInput, require
-from sluice.batching.urls import without_password
+from sluice.batching.urls import is_http, without_password
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend.offers import WorkerOffer, machine_offer
 from sluice.optimizer.simulation.function import LARGEST_BATCH
@@ -75,6 +77,9 @@ class ModelSetups:
         if self.servers is not None:
             require(profile is not None, "--profile", None, f"that of {plan.model}'s workers, with --servers")
             assert profile is not None
+            named = function or plan.function  # all of them, of which one may have been measured
+            if all(map(is_http, named.split(","))):
+                profile, function = replace(profile, function=named), named
             offers = (machine_offer(without_password(profile.function), profile, 0.0, self.max_batch_size),)
         setup = TuningSetup(
             plan.model,

@@ -233,6 +233,10 @@ def test_fixed_servers_are_set_up_by_the_profile_that_is_theirs() -> None:
     setup = ModelSetups(profiles={"m": profile}, servers=3).tuner(plan()).setup
     assert setup.servers == 3 and [offer.function for offer in setup.offers] == ["http://w:8500"]
     assert setup.memory_of("http://w:8500") is None
+    several = replace(plan(), function="http://a:1,http://b:1", digest="")
+    tuner = ModelSetups(profiles={"m": profile}, servers=2).tuner(several)  # one of them was measured, or another like them
+    assert [offer.function for offer in tuner.setup.offers] == [several.function]
+    tuner.in_force(replace(several, policy=PolicyDocument.of(constructors.greedy(8, 2)), digest=""), 0.0)
     with pytest.raises(InvalidInput, match="--profile: none was given; needed: that of m's workers, with --servers"):
         ModelSetups(servers=3).tuner(replace(plan(), memory_mb=1769, digest=""))
 
