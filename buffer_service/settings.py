@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from sluice.batching.durations import seconds
+from sluice.batching.durations import LONGEST, seconds
 from sluice.batching.errors import InvalidInput
 from sluice.batching.log_lines import LogLines
 from sluice.batching.urls import refused_url, without_password
 
+LONGEST_LIFE = 7 * 86_400.0  # s, that an answer is kept
 PREFIX = "SLUICE_"
 PRICES = ("gb_second_usd", "invocation_usd")
 NEAR = 0.9  # how much alike two names are of which one is meant by the other
@@ -55,7 +56,7 @@ def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How this process of the buffer runs. Durations in seconds, or with their unit (``200ms``, ``5min``); sizes in bytes.
+    """How this process of the buffer runs. Durations in seconds or with their unit (``200ms``), an hour at most; sizes in bytes.
 
     Parameters
     ----------
@@ -172,11 +173,12 @@ class Settings:
     log_format: str = "text"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.leave_delay < float("inf"):
-            raise InvalidInput(PREFIX + "LEAVE_DELAY", self.leave_delay, "a number of seconds >= 0")
+        if not 0 <= self.leave_delay <= LONGEST:
+            raise InvalidInput(PREFIX + "LEAVE_DELAY", self.leave_delay, f"a number of seconds >= 0, at most {LONGEST:g}")
         for name in (f.name for f in fields(self) if isinstance(f.default, float) and f.name not in ("leave_delay", *PRICES)):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "a number of seconds > 0")
+            most = LONGEST_LIFE if name == "results_life" else LONGEST  # of what was meant in milliseconds, most is beyond
+            if not 0 < getattr(self, name) <= most:
+                raise InvalidInput(PREFIX + name.upper(), getattr(self, name), f"a number of seconds > 0, at most {most:g}")
         for name in ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts", "results_bytes"):
             if getattr(self, name) < 1:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 1")

@@ -30,7 +30,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_type_hints
 
-from sluice.batching.durations import seconds
+from sluice.batching.durations import LONGEST, seconds
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.log_lines import last_words, log_to_stderr
 from sluice.batching.policy import Policy, greedy, size_or_timeout
@@ -71,7 +71,7 @@ class WorkerSettings:
         for field, least, most in (("executions", 1, 256), ("threads", 0, 1024), ("batch_size", 1, 65535), ("queue", 1, 1_000_000)):
             value = getattr(self, field)
             require(least <= value <= most, _variable(field), value, f"an integer from {least} to {most}")
-        for field, most_seconds in (("wait", 60.0), ("timeout", 86400.0), ("drain_timeout", 86400.0)):
+        for field, most_seconds in (("wait", 60.0), ("timeout", LONGEST), ("drain_timeout", LONGEST)):
             value = getattr(self, field)
             require(0 <= value <= most_seconds, _variable(field), value, f"seconds from 0 to {most_seconds:g}")
         require(self.timeout > 0, _variable("timeout"), self.timeout, "seconds > 0")
