@@ -22,8 +22,8 @@ from redis import Redis
 from benchmarks.smoke import usually
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument
-from sluice.buffer_service import dispatcher
 from sluice.buffer_service.callers import Callers, new_process_name
+from sluice.buffer_service.invokers.port import BatchAnswer
 from sluice.buffer_service.lending import Lending
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.redis_store import RedisStore
@@ -43,13 +43,9 @@ RUNS = usually(3, smoke=1)
 class _Nothing:
     """A function that takes no time; what batches are written in and answers read from is another benchmark's."""
 
-    async def ask(self, function: str, batch: Batch, avoid: str) -> bytes:
+    async def ask(self, function: str, batch: Batch, avoid: str) -> BatchAnswer:
         await asyncio.sleep(0)
-        return b""
-
-
-def _answered(payload: bytes, batch: Batch) -> Any:
-    return [Answer(item.id, 200, "", b"1") for item in batch.items], NOTHING_MEASURED
+        return BatchAnswer([Answer(item.id, 200, "", b"1") for item in batch.items], NOTHING_MEASURED, 0)
 
 
 async def _receive(store: RedisStore, callers: Callers) -> None:
@@ -60,7 +56,6 @@ async def _receive(store: RedisStore, callers: Callers) -> None:
 
 async def _serve(url: str, model: str, size: int, seconds: float) -> dict[str, float]:
     """Requests in a closed loop at one process; how many were answered, and what CPU that took."""
-    vars(dispatcher)["decode_measured_answers"] = _answered
     store = RedisStore(url, new_process_name())
     callers = Callers(store.process, 60.0, time.monotonic)
     plan = Plan(model=model, function="f", policy=PolicyDocument.of(constructors.greedy(LARGEST, servers=2)))

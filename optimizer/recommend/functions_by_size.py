@@ -247,9 +247,10 @@ class FunctionsBySize:
         return assignment
 
     def _of_use(self, first: int, last: int) -> list[int]:
-        """Functions that no other is better than, in cost and time, at every one of these sizes."""
+        """Functions that no other is better than, in cost, cold starts and time, at every one of these sizes."""
         cost, left = self.cost[:, first:last], self.left[:, first:last]
-        as_good = (cost[None] <= cost[:, None]) & (left[None] >= left[:, None])
+        starts = self.settings.starts.usd if self.settings.starts.matter else np.zeros(len(cost))
+        as_good = (cost[None] <= cost[:, None]) & (left[None] >= left[:, None]) & (starts[None, :, None] <= starts[:, None, None])
         better = as_good & ((cost[None] < cost[:, None]) | (left[None] > left[:, None]))
         return [j for j in self._in_time if (left[j] >= 0).all() and not better[j].any(axis=0).all()]
 

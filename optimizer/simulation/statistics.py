@@ -296,6 +296,7 @@ def _of_table(place: int, deployment: Deployment, tally: Tally, run: RunStatisti
     by_size, cold = by_mark.sum(axis=0), int(by_mark[COLD].sum())
     batches, requests = int(by_size.sum()), int(by_size @ np.arange(1, len(by_size) + 1))
     there, cost = serving.schedule.server_seconds(run.start, run.end), BatchCost()
+    by_size = np.trim_zeros(by_size, "b")  # others may take larger batches
     if not serving.elastic:
         duration = float(tally.seconds[2 * place])
         paid = float(by_size @ serving.service.mean_billed(deployment.billing.step)[: len(by_size)])
@@ -306,7 +307,6 @@ def _of_table(place: int, deployment: Deployment, tally: Tally, run: RunStatisti
     else:
         billing = replace(deployment.billing, cold_start_probability=cold / batches)
         service, init = serving.service, 0.0 if serving.environments is None else serving.environments.init_duration
-        by_size = np.trim_zeros(by_size, "b")
         of_its_own = predict_cost(by_size / batches, service, billing, init_duration=init, buffered=False)
         duration = float(by_size @ service.mean_billed(billing.step)[: len(by_size)])
         if not np.isnan(billed):
