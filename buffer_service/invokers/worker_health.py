@@ -57,6 +57,7 @@ class _Worker:
     in_flight: int = 0
     failures: int = 0  # of its own, in a row
     doubts: int = 0  # failures of any kind, in a row
+    failed_at: float = -math.inf  # s; the last of them
     ejections: int = 0  # less one for each batch passed since
     ejected_until: float = -math.inf  # -inf: it is not ejected
     on_trial: bool = False
@@ -105,7 +106,7 @@ class Workers:
         elif end is End.GONE or (end is End.FAILED and worker.on_trial):
             ejected = _failed(now, worker)
         elif end is End.FAILED:
-            worker.doubts += 1
+            worker.doubts, worker.failed_at = worker.doubts + 1, now
         worker.on_trial = False
         if not (worker.in_flight or worker.doubts or worker.ejections):
             del self._known[address]
@@ -171,7 +172,7 @@ class Workers:
         worker = self._known.get(address)
         if worker is None:
             return 0, 0
-        lately = worker.doubts and now - worker.asked_at < _pause(worker.doubts)
+        lately = worker.doubts and now - worker.failed_at < _pause(worker.doubts)
         return worker.in_flight, worker.doubts if lately else 0
 
     def _doubts_first(self, address: str) -> tuple[int, int]:
@@ -182,7 +183,7 @@ class Workers:
 def _failed(now: float, worker: _Worker) -> bool:
     """A failure of the worker's own; whether it is ejected."""
     worker.failures += 1
-    worker.doubts += 1
+    worker.doubts, worker.failed_at = worker.doubts + 1, now
     if worker.failures < EJECT_AFTER and not worker.ejected:
         return False
     if worker.ejected and not worker.on_trial:

@@ -53,6 +53,18 @@ def largest_but_for_few(batch_size_pmf: Array) -> list[Indices]:
     return [np.asarray(np.argmax(beyond <= seldom, axis=-1) + 1) for seldom in _SELDOM]
 
 
+def _apart(largest: Indices, pmf: Array, holds: Array, busy: Array) -> tuple[Array, Indices]:
+    """Share of the batches that surely find none under way, (n,), and requests that each of the others waits for, (n,).
+
+    Who is held for as long as one of the ``largest`` (n,) takes finds none, but where the batch before was larger still.
+    """
+    sizes = np.arange(1, pmf.shape[1] + 1)
+    held = np.append(holds, 0.0)[None, :] >= np.maximum.accumulate(busy)[largest - 1][:, None]
+    held &= sizes < largest[:, None]
+    no_larger = (pmf * (sizes <= largest[:, None])).sum(axis=1)
+    return (pmf * held).sum(axis=1) * no_larger, np.minimum(np.argmin(held, axis=1) + 1, largest)
+
+
 class ColdStarts:
     """The share of the batches of one arrival process that start cold at an elastic function.
 
@@ -103,18 +115,11 @@ class ColdStarts:
         return np.asarray(share.reshape(np.shape(batch_size_pmf)[:-1]))
 
     def _where_largest(self, largest: Indices, pmf: Array, holds: Array, busy: Array, init: float) -> Array:
-        """The share, (n,), where a batch that is held for as long as one of the ``largest`` (n,) takes finds none under way.
+        """The share, (n,), by what ``_apart`` tells of these largest batch sizes, (n,)."""
+        apart, gathered = _apart(largest, pmf, holds, busy)
+        return self.of_invocations(pmf @ np.arange(1, pmf.shape[1] + 1), pmf @ busy, apart, gathered, init)
 
-        But for where the batch before was larger still.
-        """
-        sizes = np.arange(1, pmf.shape[1] + 1)
-        held = np.append(holds, 0.0)[None, :] >= np.maximum.accumulate(busy)[largest - 1][:, None]
-        held &= sizes < largest[:, None]
-        gathered = np.minimum(np.argmin(held, axis=1) + 1, largest)
-        no_larger = (pmf * (sizes <= largest[:, None])).sum(axis=1)
-        return self.of_invocations(pmf @ sizes, pmf @ busy, (pmf * held).sum(axis=1) * no_larger, gathered, init)
-
-    def of_invocations(self, requests: Array, busy: Array, apart: Array, gathered: Array, init: float) -> Array:
+    def of_invocations(self, requests: Array, busy: Array, apart: Array, gathered: Indices, init: float) -> Array:
         """The same of invocations: all arrays of the same shape (n,), as is what is returned.
 
         Parameters
@@ -142,18 +147,20 @@ class ColdStarts:
         Arguments as in ``of_batches``, of one table; both are of shape (n,), and the first entry of the second is its share. They
         end where next to nothing is left, or with the first entry where more than ``MOST_PROVISIONED`` may be under way.
         """
-        largest, sizes = len(batch_size_pmf), np.arange(1, len(batch_size_pmf) + 1)
+        sizes = np.arange(1, len(batch_size_pmf) + 1)
         requests, mean = float(batch_size_pmf @ sizes), max(float(batch_size_pmf @ busy), SHORTEST)
-        held = np.append(holds >= busy.max(), False)
-        apart, gathered = float(batch_size_pmf[held].sum()), min(int(np.argmin(held)) + 1, largest)
         batches, none = in_batches(self.arrivals, requests), self.of_batches(batch_size_pmf, holds, busy, init)
         levels = by_level(batches, mean, self.keep_alive)
         if len(levels) > MOST_PROVISIONED:
             return np.ones(1), np.array([float(none)])
         cold = _with_starts(levels, batches, mean, init)
-        bound = float(self._gather(np.array([gathered]), np.array([mean]))[0]) if gathered > 1 else 1.0
         after = np.array([lost(batches, mean, n) for n in range(1, len(cold) + 1)]), cold.sum() - np.cumsum(cold)
-        left, cold_left = ((1 - apart) * np.clip(of, 0, bound) for of in after)
+        found = []
+        for largest in {len(batch_size_pmf), *map(int, largest_but_for_few(batch_size_pmf))}:
+            apart, gathered = (of.item() for of in _apart(np.array([largest]), batch_size_pmf[None], holds, busy))
+            bound = float(self._gather(np.array([gathered]), np.array([mean]))[0]) if gathered > 1 else 1.0
+            found.append([(1 - apart) * np.clip(of, 0, bound) for of in after])
+        left, cold_left = np.min(found, axis=0)
         return np.append(1.0, left), np.append(float(none), cold_left)
 
     def _interpolated(self, requests: Array, busy: Array, init: float) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ size-or-timeout; but the table is taken if it costs no more than a ``premium`` b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,6 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.recommend.confidence import ROUNDS, Confidence, Doubt
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.last_moment import cheapest_last_moments
-from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.recorded import on_record
 from sluice.optimizer.recommend.search import SAME, Choice
 
@@ -117,23 +116,17 @@ def first_percentile(settings: FunctionSettings, setting: FunctionSetting) -> fl
 
 def _size_or_timeout(settings: FunctionSettings, on_progress: Report) -> FunctionChoice:
     """The best setting with a timeout and its runners-up, the gap that the search left, and how many were compared."""
-    question, slos, grid = settings.question, settings.question.promised, settings.question.timeouts
-    budget = question.goal.budget
-    if question.goal.objective == "latency":
-        first, grid = _least_latency(settings)
-        slos = (first, *slos[1:])
-    n_best = min(N_RUNNERS_UP + 1, len(settings.services))
+    if settings.question.goal.objective == "latency":
+        return _quickest(settings, on_progress)
+    slos = settings.question.promised
+    confidence = Confidence(settings, slos)
 
     def found(doubt: Doubt) -> FunctionChoice:
-        for asked in _relaxed(slos, question):
-            land, gap = settings.search.landscape(
-                asked, grid, budget=budget, n_best=n_best, refine=question.refines, on_progress=on_progress, kept_free=doubt.at
-            )
-            if verified := _verified(settings, land.ranked(budget), asked):
-                return FunctionChoice(tuple(verified), gap, land.n_settings)
-        raise _too_dear(settings, doubt)
+        choice = _ranked(settings, slos, settings.question.timeouts, doubt, on_progress)
+        if choice is None:
+            raise _too_dear(settings, doubt)
+        return choice
 
-    confidence = Confidence(settings, slos)
     doubt = confidence.none
     choice = found(doubt)
     for turn in range(1, ROUNDS):
@@ -145,16 +138,36 @@ def _size_or_timeout(settings: FunctionSettings, on_progress: Report) -> Functio
     return choice
 
 
-def _relaxed(slos: Sequence[Slo], question: Question) -> Iterator[Sequence[Slo]]:
-    """The SLOs, and for the least latency the first of them later and later, up to what is promised.
+def _quickest(settings: FunctionSettings, on_progress: Report) -> FunctionChoice:
+    """The same of least latency, of which nothing is in doubt.
 
-    What the landscape has within the budget at the least latency may be just beyond it by a prediction of its own.
+    What the landscape has within the budget at the least latency may be just beyond it by a prediction of its own: then at a
+    later one, up to what is promised.
     """
-    yield slos
-    first, most, beyond = slos[0], question.promised[0].latency, 10 * LATENCY_TOLERANCE
-    while question.goal.objective == "latency" and first.latency < most:
-        first, beyond = Slo(min(most, first.latency * (1 + beyond)), first.percentile), 4 * beyond
-        yield first, *slos[1:]
+    promised, beyond = settings.question.promised, 10 * LATENCY_TOLERANCE
+    first, timeouts = _least_latency(settings)
+    while True:
+        slos = first, *promised[1:]
+        choice = _ranked(settings, slos, timeouts, Confidence(settings, slos).none, on_progress)
+        if choice is not None:
+            return choice
+        if first.latency >= promised[0].latency:
+            raise _too_dear(settings, Confidence(settings, promised).none)
+        first = Slo(min(promised[0].latency, first.latency * (1 + beyond)), first.percentile)
+        beyond *= 4
+
+
+def _ranked(
+    settings: FunctionSettings, slos: Sequence[Slo], timeouts: Array, doubt: Doubt, on_progress: Report
+) -> FunctionChoice | None:
+    """The settings with a timeout that keep these SLOs within the budget by predictions of their own; ``None`` where none does."""
+    question, n_best = settings.question, min(N_RUNNERS_UP + 1, len(settings.services))
+    budget = question.goal.budget
+    land, gap = settings.search.landscape(
+        slos, timeouts, budget=budget, n_best=n_best, refine=question.refines, on_progress=on_progress, kept_free=doubt.at
+    )
+    verified = _verified(settings, land.ranked(budget), slos)
+    return FunctionChoice(tuple(verified), gap, land.n_settings) if verified else None
 
 
 def _last_moment(

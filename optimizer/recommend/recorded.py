@@ -17,7 +17,7 @@ from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.service.mix import SizeMix
-from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST_REQUESTS, Estimate, estimate_share, mean_of_another
+from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST_REQUESTS, Estimate, mean_of_another, share_of_blocks
 from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.chunks import TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment
@@ -79,7 +79,9 @@ def seen_on_record(question: Question, candidate: Candidate) -> SeenOnRecord | N
     mean, low, high = mean_of_another(Bill.of(deployment).by_block(run, first, length), np.full(BLOCKS, float(length)))
     serves, moves = candidate.cost.per_request, candidate.cost.moving
     cost = Estimate(serves + moves, serves * low / mean + moves, serves * high / mean + moves) if mean else None
-    return SeenOnRecord(cost, tuple(estimate_share(~(run.latency[first:] <= slo.latency)) for slo in question.slos))
+    late = (~(run.latency[first:] <= slo.latency) for slo in question.slos)
+    shares = (share_of_blocks(np.count_nonzero(each.reshape(BLOCKS, length), axis=1), length) for each in late)
+    return SeenOnRecord(cost, tuple(shares))
 
 
 def _deployed(question: Question, candidate: Candidate) -> Deployment:

@@ -60,9 +60,12 @@ class RecentArrivals:
 
     def times(self) -> Array:
         """The latest, ascending, (n,)."""
-        if len(self._pieces) > 1:  # once for all who ask between two arrivals
-            self._pieces = deque([np.concatenate(list(self._pieces))])
-            self._n = len(self._pieces[0])
-        kept = self._pieces[0] if self._pieces else np.empty(0)
+        if not self._pieces:
+            return np.empty(0)
+        kept = self._pieces[0] if len(self._pieces) == 1 else np.concatenate(list(self._pieces))
         day, lately = np.searchsorted(kept, [self._latest - DAY, self._latest - self._seconds]).tolist()
-        return kept[max(day, len(kept) - self._most, min(lately, len(kept) - self._fewest)) :]
+        first = max(day, len(kept) - self._most, min(lately, len(kept) - self._fewest))
+        if first > 0 or len(self._pieces) > 1:  # once for all who ask between two arrivals
+            kept = kept[max(first, 0) :].copy()  # and nothing stays of those before
+            self._pieces, self._n = deque([kept]), len(kept)
+        return kept

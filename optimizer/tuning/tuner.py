@@ -278,10 +278,11 @@ class Tuner:
             enough = len(self._recent) >= self.settings.fewest and self._recent.span >= self.settings.shortest
             enough = enough and self.live.known_or_measured
             return Trigger("start", now, "enough was seen to compare plans") if enough else None
-        stretched = self.settings.stretched(self._recent.span)
-        period = min(stretched * self.settings.period, max(self._compared_over, self.settings.shortest))
-        if now >= self._decided + period:
-            return Trigger("periodic", now, f"{period:.4g} s have passed")
+        again = max(self._compared_over, self.settings.shortest)
+        if now >= self._decided + min(self.settings.period, again):  # else nobody need know how long few requests took
+            period = min(self.settings.stretched(self._recent.span) * self.settings.period, again)
+            if now >= self._decided + period:
+                return Trigger("periodic", now, f"{period:.4g} s have passed")
         return None
 
     def decide(self, now: float, trigger: Trigger) -> Decision:

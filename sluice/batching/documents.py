@@ -74,7 +74,7 @@ class Slo(_Part, frozen=True):
     percentile: float = 95.0
 
     def __post_init__(self) -> None:
-        require(0 < self.latency <= LONGEST, "slo.latency", self.latency, f"a number of seconds > 0, at most {LONGEST:g}")
+        require(0 < self.latency < INF, "slo.latency", self.latency, "a number of seconds > 0")
         require(0 < self.percentile < 100, "slo.percentile", self.percentile, "a number strictly between 0 and 100")
         meant = f"percent of the requests, at least 1; did you mean {100 * self.percentile:g}?"
         require(self.percentile >= 1, "slo.percentile", self.percentile, meant)
@@ -522,6 +522,9 @@ class Plan(Document, frozen=True, kw_only=True):
             require(self.policy is not None, "policy", self.policy, "a table, or else routes")
             _check_beside("", self.function, self.beside)
             _check_warm("", *self.all_routes)
+        for slo in (self.slo, *self.other_slos, *(each.slo for each in self.classes)):
+            allowed = f"a number of seconds > 0, at most {LONGEST:g}"  # of what was meant in milliseconds, most is beyond
+            require(slo is None or slo.latency <= LONGEST, "slo.latency", slo and slo.latency, allowed)
         self._check_classes()
         msgspec.structs.force_setattr(self, "classes", [self._with_slack(i, each) for i, each in enumerate(self.classes)])
         digest = self._identity()

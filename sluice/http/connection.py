@@ -390,7 +390,7 @@ class HttpConnection:
         if hosts > 1 or (not hosts and version == "1.1"):  # whom it is for others may read differently (RFC 9112, 3.2)
             self._wrong = self._wrong or HTTPStatus.BAD_REQUEST
             return
-        if any(name == b"transfer-encoding" and _codes_beneath_chunks(value) for name, value in self._fields):
+        if _codes_beneath_chunks(b",".join(value for name, value in self._fields if name == b"transfer-encoding")):
             self._wrong = HTTPStatus.NOT_IMPLEMENTED
             return
         keep_alive = version == "1.1" and parser.should_keep_alive()

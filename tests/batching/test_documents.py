@@ -19,6 +19,7 @@ from sluice.batching.documents import (
     PolicyDocument,
     Prediction,
     ProfilePoint,
+    RequestClass,
     RequestSize,
     Route,
     ServiceProfile,
@@ -522,8 +523,9 @@ def test_an_slo_needs_a_positive_latency():
 def test_an_slo_in_other_units_is_a_question():
     with pytest.raises(InvalidInput, match=r"slo.percentile: 0.95 is not allowed; .* at least 1; did you mean 95\?"):
         Slo(0.5, 0.95)
-    with pytest.raises(InvalidInput, match="slo.latency: 5000 is not allowed; allowed: a number of seconds > 0, at most 3600"):
-        Slo(5000)
+    for where in ({"slo": Slo(5000)}, {"other_slos": [Slo(5000)]}, {"classes": [RequestClass("a", slo=Slo(5000), slack=0.0)]}):
+        with pytest.raises(InvalidInput, match="slo.latency: 5000 is not allowed; allowed: a number of seconds > 0, at most 3600"):
+            Plan(model="m", function="f", policy=PolicyDocument.of(constructors.no_batching()), **where)
 
 
 @pytest.mark.parametrize(

@@ -357,6 +357,7 @@ def test_of_many_small_chunks_so_many_are_parsed_at_a_time_and_the_others_afterw
         (b"GET /a\r\nGET /b HTTP/1.1\r\nhost: x\r\n\r\n", 400),
         (b"GET /a HTTP/0.9\r\n\r\n", 400),
         (CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n", 501),
+        (CHUNKED.replace(b"transfer", b"transfer-encoding: gzip\r\ntransfer") + b"0\r\n\r\n", 501),
         (b"GET /a HTTP/2.0\r\nhost: x\r\n\r\n", 505),
         (b"GET /a HTTP/1.1\r\n\r\n", 400),
         (b"GET /a HTTP/1.1\r\nhost: x\r\nHost: x\r\n\r\n", 400),
@@ -510,14 +511,15 @@ class Whole:
             self.error = None
 
     def on_message_begin(self):
-        self.body, self.hosts, self.complete, self.coded = b"", 0, False, False
+        self.body, self.hosts, self.complete, self.coded, self.codings = b"", 0, False, False, 0
 
     def on_url(self, url):
         self.url = url
 
     def on_header(self, name, value):
         self.hosts += name.lower() == b"host" and not self.complete
-        self.coded |= name.lower() == b"transfer-encoding" and b"," in value
+        self.codings += name.lower() == b"transfer-encoding" and not self.complete
+        self.coded = self.codings > 1 or (name.lower() == b"transfer-encoding" and b"," in value) or self.coded
 
     def on_headers_complete(self):
         self.complete = True

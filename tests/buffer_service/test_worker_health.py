@@ -203,3 +203,14 @@ def test_who_failed_is_asked_after_the_others_for_as_long_as_an_ejection_and_the
             seen.add(chosen)
         assert seen == asked
     assert workers.health(9.0, "a").doubts == 0  # it passed
+
+
+def test_a_doubt_begins_when_a_call_has_failed_however_long_that_took():
+    workers, paces = Workers(), Paces(("a", "b"))
+    workers.choose(0.0, ["a"])
+    workers.ended(30.0, "a", End.GONE)  # a time-out
+    chosen = []
+    for now in (30.1, 30.2, 30.3):
+        chosen.append(workers.choose(now, ("a", "b"), paces=paces))
+        workers.ended(now, chosen[-1], End.PASSED)
+    assert chosen == ["b", "b", "b"]

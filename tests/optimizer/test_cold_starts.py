@@ -160,6 +160,8 @@ def test_a_batch_size_that_hardly_ever_comes_starts_nothing_cold() -> None:
         pmf = predict_latency(poisson(0.2), service, largest, 0.1229).batch_size_pmf
         holds = np.full(largest - 1, 0.1229)
         shares.append(float(ColdStarts(poisson(0.2)).of_batches(pmf, holds, seconds[:largest], 30.0)))
+        left, cold = ColdStarts(poisson(0.2)).beyond_provisioned(pmf, holds, seconds[:largest], 30.0)
+        assert cold[1] <= cold[0] == shares[-1] and left[1] < 1e-4
     assert shares == pytest.approx([shares[0]] * 3, rel=1e-3) and shares[0] < 1e-8
 
 

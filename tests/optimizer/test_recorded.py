@@ -97,6 +97,13 @@ def test_a_promise_that_is_broken_on_the_arrivals_recorded_is_said_before_all_el
     assert said.startswith(f"Not kept on the arrivals that were recorded, by simulation: {100 * share.value:.3g} % are later than ")
 
 
+@pytest.mark.parametrize("n", [66, 98, 99])
+def test_a_record_of_few_arrivals_is_run_too(answer: Answer, n: int) -> None:
+    few = replace(answer.question, recorded=recorded(np.arange(n) / 10))
+    seen = seen_on_record(few, answer.winner)
+    assert seen is not None and seen.cost is not None and len(seen.late) == 1
+
+
 def test_what_moves_is_the_same_next_time_and_workers_by_the_hour_cost_by_how_fast_requests_come(question: Question) -> None:
     moved = replace(question, billing=replace(question.billing, payload_bytes=1000, answer_bytes=1000))
     plain, moving = recommend(question).cost_again, recommend(moved).cost_again

@@ -206,6 +206,16 @@ def test_arrivals_and_counts_are_bounded() -> None:
     assert len(recent.counts.packed()) <= 9 + 4 * MOST_BUCKETS
 
 
+def test_of_arrivals_that_are_looked_at_after_each_no_more_is_kept_than_is_told() -> None:
+    recent = RecentArrivals(seconds=1e9, most=50)
+    for at in range(2000):
+        recent.see(np.array([float(at)]))
+        assert recent.span == min(at, 49)
+    assert recent._n == sum(map(len, recent._pieces)) == 50
+    recent.see(np.linspace(3000, 9000, 40))
+    assert len(RecentArrivals(100.0, 50).times()) == 0 and len(recent) == 50
+
+
 def test_where_few_come_so_many_are_remembered_for_up_to_a_day() -> None:
     recent = RecentArrivals(seconds=100.0, most=50, fewest=5)
     for at in (0.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0):
