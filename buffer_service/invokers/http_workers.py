@@ -100,10 +100,12 @@ class HttpInvoker:
             untried.remove(address)
             end = End.OPEN
             try:
-                answer = read(address, await self._ask(address, question))
+                came = await self._ask(address, question)
+                took = self._clock() - begun  # without what reading it takes
+                answer = read(address, came)
                 end = End.PASSED
                 if alone and question.batch is not None:
-                    _learn(paces, address, len(question.batch.items), self._clock() - begun)
+                    _learn(paces, address, len(question.batch.items), took)
             except FunctionFailed as error:
                 end = _end(error)
                 if isinstance(error, NoRoomForAnswer):

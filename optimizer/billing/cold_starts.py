@@ -183,7 +183,7 @@ class ColdStarts:
         cold = _with_starts(self._levels(at, on), self._batches(at), _SECONDS**on, init)
         return log(max(float(cold[:1].sum()), _LEAST)), log(max(float(cold[1:].sum()), _LEAST))
 
-    def _gather(self, gathered: Array, busy: Array) -> Array:
+    def _gather(self, gathered: Indices, busy: Array) -> Array:
         """At most the probability that so many requests come within ``busy`` seconds."""
         while self._gathered.shape[1] <= gathered.max():
             ahead = np.einsum("xij,xj->xi", self._one_more, self._ahead)

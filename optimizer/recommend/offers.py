@@ -132,7 +132,7 @@ class WorkerOffer:
             price_per_worker_hour=self.price_per_hour,
             price_per_worker_second=self.price_per_second,
             price_per_batch=self.price_per_request,
-            billing=billing or Billing(),
+            billing=billing or Billing(granularity=self.granularity),
         )
 
     def kept_warm(self, policy: Policy, provisioned: int, function: Function) -> Deployment:

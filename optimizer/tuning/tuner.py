@@ -551,6 +551,8 @@ class Tuner:
             late, seconds = min(one.failing for one in tried)
             alike = [one for one in tried if one.failing[0] <= late and one.failing[1] <= LEAST_QUICKER * seconds]
             best = min(alike, key=lambda one: cost[id(one)])
+            if serving is not None and serving not in alike and not best.fails_less(serving):
+                best = min(alike, key=lambda one: one.failing)  # who would come, were there not one who is nearly as quick
             if all(run.cannot_keep(slos) for run in best.runs):
                 alarm = f"nothing keeps {slos[0].name} within {milliseconds(slos[0].latency)}: {self._reached(of, best)}"
         considered = tuple(sorted((one.considered(of.warm) for one in tried), key=lambda each: each.usd.value))

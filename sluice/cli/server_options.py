@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import click
 import numpy as np
 
+from sluice.batching.documents import ServiceProfile
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import MAX_SERVERS
 from sluice.cli.arrival_options import read_arrivals, read_profile
@@ -149,6 +151,11 @@ class ServerOptions:
     def _power_weight(self) -> float:
         return 1.0 if self.w2 is None else self.w2
 
+    @cached_property
+    def _profile(self) -> ServiceProfile:
+        """That which ``profile`` names, read once, as it may be a pipe."""
+        return read_profile(str(self.profile))
+
     def _energy(self, largest: int) -> Array:
         if self.energy is not None:
             return read_per_batch(self.energy, largest, "energy") * UNITS[self.unit]
@@ -156,7 +163,7 @@ class ServerOptions:
             return np.zeros(largest)
         from sluice.optimizer.recommend.offers import measured_energy  # with what searches, which a table does without
 
-        measured = measured_energy(read_profile(self.profile), largest, self.memory_mb)
+        measured = measured_energy(self._profile, largest, self.memory_mb)
         return np.zeros(largest) if measured is None else measured
 
     def _law(self) -> ServiceLaw:
@@ -170,7 +177,7 @@ class ServerOptions:
         """The law that the profile's measurements have."""
         require(self.service is None, "service", self.service, "exactly one of --service and --profile")
         require(self.distribution is None, "distribution", self.distribution, "none with --profile, which has its own")
-        measured = read_profile(str(self.profile))
+        measured = self._profile
         sizes = measured.memory_sizes or [1]
         if self.memory_mb is None and len(sizes) > 1:
             raise InvalidInput("memory", None, "one of the profile's: " + ", ".join(map(str, sizes)))

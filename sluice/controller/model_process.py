@@ -138,27 +138,45 @@ class ModelProcess:
         for model, plan in plans.items():
             if model == self._deciding:  # its tuner is elsewhere: at the next look
                 continue
-            given = None
-            if model not in self._watched and self._left_alone.get(model) != plan.digest:
-                try:
-                    tuner = self._tuner_for(plan)
-                except InvalidInput as error:
-                    self._left_alone[model] = plan.digest
-                    await self._tell(model, f"plan {plan.digest} is left alone: {error}")
-                    continue
-                self._watched[model] = _Watched(ModelControl(tuner), RecordReader(self._url, model, self._namespace))
-                self._active.add(model)
-                await self._tell(model, f"controlled from plan {plan.digest} on")
-                given = await self._plans.given(model)
-                self._watched[model].control.remember(await self._plans.counts(model))
-            if model in self._watched:
-                if since is None:
-                    since = {reason.digest: reason.at for reason in reversed(await self._plans.reasons(HISTORY))}
-                words = self._watched[model].control.plan(plan, since.get(plan.digest, time.time()))
-                if given is not None:
-                    self._watched[model].control.given(given)
-                if words:
-                    await self._tell(model, words)
+            if model not in self._watched and self._left_alone.get(model) == plan.digest:
+                continue
+            if since is None:
+                since = {reason.digest: reason.at for reason in reversed(await self._plans.reasons(HISTORY))}
+            at = since.get(plan.digest, time.time())
+            words = self._watched[model].control.plan(plan, at) if model in self._watched else ""
+            if words and self._may_begin_again(plan, at):  # as where other workers took the place of those that there were
+                self._thread.do(self._watched.pop(model).reader.close)
+            if model not in self._watched:
+                words = await self._begin(plan, at)
+            if words:
+                await self._tell(model, words)
+
+    async def _begin(self, plan: Plan, at: float) -> str:
+        """Watch a model that has this plan since then (s); why it is left alone, or ``""``."""
+        model = plan.model
+        try:
+            tuner = self._tuner_for(plan)
+        except InvalidInput as error:
+            self._left_alone[model] = plan.digest
+            return f"plan {plan.digest} is left alone: {error}"
+        control = ModelControl(tuner)
+        self._watched[model] = _Watched(control, RecordReader(self._url, model, self._namespace))
+        self._active.add(model)
+        await self._tell(model, f"controlled from plan {plan.digest} on")
+        given = await self._plans.given(model)
+        control.remember(await self._plans.counts(model))
+        words = control.plan(plan, at)
+        if given is not None:
+            control.given(given)
+        return words
+
+    def _may_begin_again(self, plan: Plan, at: float) -> bool:
+        """Whether who begins with a plan follows it."""
+        try:
+            self._tuner_for(plan).in_force(plan, at)
+        except InvalidInput:
+            return False
+        return True
 
     async def _tell_of_nothing(self, something: bool) -> None:
         """Say once that no model has a plan here, and where the buffers that are there have theirs from."""

@@ -78,7 +78,9 @@ class ModelSetups:
             require(profile is not None, "--profile", None, f"that of {plan.model}'s workers, with --servers")
             assert profile is not None
             named = function or plan.function  # all of them, of which one may have been measured
-            if all(map(is_http, named.split(","))):
+            if all(map(is_http, addresses := named.split(","))):
+                one_each = f"{self.servers} addresses with commas between, or one before all of them"
+                require(len(addresses) in (1, self.servers), "plan.function", without_password(named), one_each)
                 profile, function = replace(profile, function=named), named
             offers = (machine_offer(without_password(profile.function), profile, 0.0, self.max_batch_size),)
         setup = TuningSetup(

@@ -190,7 +190,7 @@ MISTAKES = {
     f"{SIMULATE} size-or-timeout=8,0.1": "did you mean size-or-timeout:B,TIMEOUT?",
     "worker mlp.onnx --heartbeat 5": "--heartbeat: 5.0 is not allowed; allowed: given with --register URL alone",
     "replay long.csv --url http://127.0.0.1:1/ --header X": "--header: 'X' is not allowed; allowed: NAME:VALUE",
-    "replay long.csv --url http://127.0.0.1:1/ --header Prefer:respond-async": "--header: 'prefer: respond-async' is not allowed; "
+    "replay long.csv --url http://127.0.0.1:1/ --header Prefer:Respond-Async": "--header: 'prefer: Respond-Async' is not allowed; "
     "allowed: none: an answer that is fetched later is not waited for",
     "replay long.csv --url http://127.0.0.1:1/ --header (a):b": "--header: '(a):b' is not allowed; allowed: a name of letters",
     "replay long.csv --url http://127.0.0.1:1/ --size-header a:b": "--size-header: 'a:b' is not allowed; allowed: a name of",

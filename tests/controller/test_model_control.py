@@ -237,6 +237,8 @@ def test_fixed_servers_are_set_up_by_the_profile_that_is_theirs() -> None:
     tuner = ModelSetups(profiles={"m": profile}, servers=2).tuner(several)  # one of them was measured, or another like them
     assert [offer.function for offer in tuner.setup.offers] == [several.function]
     tuner.in_force(replace(several, policy=PolicyDocument.of(constructors.greedy(8, 2)), digest=""), 0.0)
+    with pytest.raises(InvalidInput, match="plan.function: 'http://a:1,http://b:1' is not allowed; allowed: 3 addresses with"):
+        ModelSetups(profiles={"m": profile}, servers=3).tuner(several)
     with pytest.raises(InvalidInput, match="--profile: none was given; needed: that of m's workers, with --servers"):
         ModelSetups(servers=3).tuner(replace(plan(), memory_mb=1769, digest=""))
 
@@ -313,6 +315,18 @@ async def bench(redis_server: RedisServer, tmp_path: Path) -> AsyncIterator[Benc
     one = Bench(redis_server.url, tmp_path)
     yield one
     await one.close()
+
+
+async def test_workers_that_others_take_the_place_of_are_controlled_on(bench: Bench) -> None:
+    profile = ServiceProfile(function="http://a:1", model="m", service_time=LinearServiceTime(0.01, 0.001), max_batch_size=8)
+    setups, table = ModelSetups(profiles={"m": profile}, servers=2), PolicyDocument.of(constructors.greedy(8, 2))
+    one, two = (replace(plan(), function=workers, policy=table, digest="") for workers in ("http://a:1", "http://a:1,http://b:1"))
+    bench.controller(setups.tuner)
+    for each in (one, two, one):
+        await bench.plans.write(each, "somebody")
+        await bench.until(lambda each=each: bench.words().endswith(f"m: controlled from plan {each.digest} on"))  # type: ignore[misc]
+    await bench.plans.write(plan(batch_size=4), "somebody")  # a function, of which nothing is known here
+    await bench.until(lambda: f"plan {plan(batch_size=4).digest} is left alone: " in bench.words())
 
 
 async def test_what_a_tuner_decides_from_what_was_recorded_comes_into_force_and_is_in_the_journal(bench: Bench) -> None:
