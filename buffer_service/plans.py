@@ -28,7 +28,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -37,7 +37,7 @@ import msgspec
 
 from sluice.batching.documents import Plan, Route, read
 from sluice.batching.errors import InvalidInput, SluiceError, StoreUnavailable, require
-from sluice.batching.policy import INF
+from sluice.batching.policy import INF, Policy
 from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers import UnknownFunction
 from sluice.buffer_service.redis_plans import RedisPlans
@@ -199,7 +199,7 @@ class PlanFollower:
             return
         self._unreadable = ""
         if not (found or self._none_told):
-            _log.warning("there is no plan yet where SLUICE_PLANS says, and until one is there nothing is served")
+            _log.info("there is no plan yet where SLUICE_PLANS says, and until one is there nothing is served")
         self._none_told = True
         for gone in self._in_force.keys() - found.keys():
             del self._in_force[gone]
@@ -241,12 +241,7 @@ class PlanFollower:
         self._in_force[place] = _Followed(document, plan.model)
         self._refusals.pop(place, None)
         _log.info("%s: plan %s in force for %s: %s", place, plan.digest, plan.model, ", ".join(map(_shown, plan.all_routes)))
-        for route in plan.all_routes:
-            promised = plan.promised(route.name)
-            held = max((hold for table in route.rule().tables for hold in table.hold if hold < INF), default=0.0)
-            if promised is not None and held > promised:
-                whose = f"{plan.model}, route {route.name}" if route.name else plan.model
-                _log.warning("%s: who waits for others may be held for %g s, of %g s that are promised", whose, held, promised)
+        _warn_of_holds(plan)
 
     def refusals(self, model: str | None = None) -> list[Refusal]:
         """The plans that are not followed: for a model, or all."""
@@ -326,11 +321,25 @@ def check_waits(plan: Plan, request_timeout: float) -> None:
                 require(hold == INF or hold <= longest, f"{name}[{q}]", hold, f"at most {longest:g} s, {why}, or null")
 
 
+def _longest_hold(tables: Iterable[Policy]) -> float:
+    """The longest finite hold, 0 s where there is none."""
+    return max((hold for table in tables for hold in table.hold if hold < INF), default=0.0)
+
+
+def _warn_of_holds(plan: Plan) -> None:
+    """Say of which routes a hold alone may take longer than is promised."""
+    for route in plan.all_routes:
+        promised, held = plan.promised(route.name), _longest_hold(route.rule().tables)
+        if promised is not None and held > promised:
+            whose = f"{plan.model}, route {route.name}" if route.name else plan.model
+            _log.warning("%s: who waits for others may be held for %g s, of %g s that are promised", whose, held, promised)
+
+
 def _check_slacks(plan: Plan, request_timeout: float) -> None:
     for i, each in enumerate(plan.classes):
         field, slack = f"classes[{i}].slack", each.slack or 0.0
         tables = [table for route in plan.all_routes if each.route in ("", route.name) for table in route.rule().tables]
-        held = max((hold for table in tables for hold in table.hold if hold < INF), default=0.0)
+        held = _longest_hold(tables)
         longest = request_timeout - held
         allowed = f"at most {longest:g} s: with the longest hold of {held:g} s that is {request_timeout:g} s, {TOLD_504}"
         require(slack + held <= request_timeout, field, each.slack, allowed)

@@ -31,6 +31,7 @@ from functools import cache, cached_property, lru_cache
 from math import ceil, inf, log, log2
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array, Indices
@@ -53,15 +54,19 @@ def largest_but_for_few(batch_size_pmf: Array) -> list[Indices]:
     return [np.asarray(np.argmax(beyond <= seldom, axis=-1) + 1) for seldom in _SELDOM]
 
 
-def _apart(largest: Indices, pmf: Array, holds: Array, busy: Array) -> tuple[Array, Indices]:
-    """Share of the batches that surely find none under way, (n,), and requests that each of the others waits for, (n,).
+def long_held(largest: Indices, pmf: Array, holds: Array, busy: Array) -> tuple[NDArray[np.bool_], Array]:
+    """Which sizes are held for as long as one of the ``largest`` (n,) takes, (n, n_sizes), and how often none is larger, (n,).
 
-    Who is held for as long as one of the ``largest`` (n,) takes finds none, but where the batch before was larger still.
+    Who is held so long finds none under way, but where the batch before was larger still; pmf (n, n_sizes) or (n_sizes,).
     """
-    sizes = np.arange(1, pmf.shape[1] + 1)
-    held = np.append(holds, 0.0)[None, :] >= np.maximum.accumulate(busy)[largest - 1][:, None]
-    held &= sizes < largest[:, None]
-    no_larger = (pmf * (sizes <= largest[:, None])).sum(axis=1)
+    sizes = np.arange(1, pmf.shape[-1] + 1)
+    held = np.append(holds, 0.0) >= np.maximum.accumulate(busy)[largest - 1][:, None]
+    return held & (sizes < largest[:, None]), (pmf * (sizes <= largest[:, None])).sum(axis=1)
+
+
+def _apart(largest: Indices, pmf: Array, holds: Array, busy: Array) -> tuple[Array, Indices]:
+    """Share of the batches that surely find none under way, (n,), and requests that each of the others waits for, (n,)."""
+    held, no_larger = long_held(largest, pmf, holds, busy)
     return (pmf * held).sum(axis=1) * no_larger, np.minimum(np.argmin(held, axis=1) + 1, largest)
 
 

@@ -26,7 +26,7 @@ from sluice.batching.policy import MAX_BESIDE, Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.billing.cold_starts import ColdStarts, largest_but_for_few
+from sluice.optimizer.billing.cold_starts import ColdStarts, largest_but_for_few, long_held
 from sluice.optimizer.billing.cost import invocation_costs
 from sluice.optimizer.function.any_holds import AnyHolds
 from sluice.optimizer.recommend.function_setting import FunctionSettings
@@ -137,11 +137,8 @@ class FunctionsBySize:
         under way unless the one before was of these few.
         """
         starts, functions, found = self.settings.starts, np.array(assignment), {}
-        sizes, invocations, holds = np.arange(1, len(pmf) + 1), 1 / _mean(pmf), np.append(self.holds(assignment), 0.0)
-        took = np.maximum.accumulate(self._busy[functions, sizes - 1])
-        largest = np.array(sorted({len(pmf), *map(int, largest_but_for_few(pmf))}))
-        held = (holds >= took[largest - 1][:, None]) & (sizes < largest[:, None])
-        no_larger = np.cumsum(pmf)[largest - 1]
+        largest, invocations = np.array(sorted({len(pmf), *map(int, largest_but_for_few(pmf))})), 1 / _mean(pmf)
+        held, no_larger = long_held(largest, pmf, self.holds(assignment), self._busy[functions, np.arange(len(pmf))])
         for j in sorted(set(assignment)):
             batches = np.where(functions == j, pmf, 0.0)
             share = float(batches.sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -171,6 +172,19 @@ class Tried:
         latency = {percentile_name(slo.percentile): run.percentile.value} if isfinite(run.percentile.value) else {}
         prediction = Prediction(latency, run.cost_per_request.value, run.mean_batch_size, run.late[0].value)
         return replace(self.proposal.plan, predicted=prediction)
+
+
+def least_failing(tried: Sequence[Tried], serving: Tried | None, cost: Callable[[Tried], float]) -> Tried:
+    """Where none keeps the promise: the cheapest of those that are nearly as quick as the quickest of the least late.
+
+    Where that is no reason to leave the plan that serves, the quickest itself.
+    """
+    late, seconds = min(one.failing for one in tried)
+    alike = [one for one in tried if one.failing[0] <= late and one.failing[1] <= LEAST_QUICKER * seconds]
+    best = min(alike, key=cost)
+    if serving is not None and serving not in alike and not best.fails_less(serving):
+        return min(alike, key=lambda one: one.failing)
+    return best
 
 
 def most_carried(deployment: Deployment) -> float:

@@ -49,7 +49,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.trials import LEAST_QUICKER, Trials, Tried, bounded, most_carried
+from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, most_carried
 from sluice.optimizer.tuning.way import WayWatch
 
 OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
@@ -548,11 +548,7 @@ class Tuner:
                     calm = [one for one in alike if one.most_late <= ROOM] or alike
                 best = min(calm, key=lambda one: one.runs[0].burden.sum() if fixed else one.most_late)
         else:
-            late, seconds = min(one.failing for one in tried)
-            alike = [one for one in tried if one.failing[0] <= late and one.failing[1] <= LEAST_QUICKER * seconds]
-            best = min(alike, key=lambda one: cost[id(one)])
-            if serving is not None and serving not in alike and not best.fails_less(serving):
-                best = min(alike, key=lambda one: one.failing)  # who would come, were there not one who is nearly as quick
+            best = least_failing(tried, serving, lambda one: cost[id(one)])
             if all(run.cannot_keep(slos) for run in best.runs):
                 alarm = f"nothing keeps {slos[0].name} within {milliseconds(slos[0].latency)}: {self._reached(of, best)}"
         considered = tuple(sorted((one.considered(of.warm) for one in tried), key=lambda each: each.usd.value))

@@ -91,13 +91,14 @@ async def test_a_changed_plan_is_followed_and_the_same_document_is_not_applied_a
 
 
 async def test_a_folder_without_plans_is_told_of_once_and_a_plan_that_comes_is_followed(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "sluice.buffer_service.plans")
     buffer = Buffer(FilePlans(str(tmp_path)))
     await buffer.look()
     await buffer.look()
     assert caplog.messages == ["there is no plan yet where SLUICE_PLANS says, and until one is there nothing is served"]
     (tmp_path / "plan.json").write_bytes(write(plan()))
     await buffer.look()
-    assert list(buffer.in_force) == ["mlp"] and len(caplog.messages) == 1
+    assert list(buffer.in_force) == ["mlp"] and len(caplog.messages) == 2 and "in force for mlp" in caplog.messages[1]
 
 
 async def test_a_plan_that_holds_for_longer_than_it_promises_is_followed_and_that_is_said(tmp_path, caplog):
