@@ -23,6 +23,7 @@ from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownKey, UnknownModel
 from sluice.batching.log_lines import LogLines, log_to
 from sluice.batching.urls import without_password
+from sluice.batching.variables import PREFIX, misspelt
 from sluice.buffer_service.alarms import Alarms, LoopAlarms, open_alarms
 from sluice.buffer_service.api_keys import Keyring
 from sluice.buffer_service.bearer_tokens import BearerTokens, JwksFollower, bearer_token
@@ -52,11 +53,11 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.results import Bounds
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
-from sluice.buffer_service.settings import PREFIX, Settings, misspelt
+from sluice.buffer_service.settings import VARIABLES, Settings
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
-from sluice.buffer_service.unanswered import UnansweredCounts, UnansweredRecord
+from sluice.buffer_service.unanswered import Counted, UnansweredCounts, UnansweredRecord
 from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.http.connection import Fields, Patience
 from sluice.http.heap import keep_freed_memory
@@ -232,9 +233,10 @@ class BufferService:
         """The plans that are not followed."""
         return self._follower.refusals()
 
-    def _without_answer(self) -> dict[str, Mapping[str, int]]:
-        """By model, how many requests had no answer since this process began, by error."""
-        return {name: errors for name, model in self._models.items() if (errors := model.telemetry.unanswered)}
+    def _without_answer(self) -> dict[str, Counted]:
+        """By model, how many requests had no answer since this process began."""
+        told = ((name, model.telemetry) for name, model in self._models.items())
+        return {name: Counted(errors, telemetry.unanswered_late) for name, telemetry in told if (errors := telemetry.unanswered)}
 
     def _digests(self) -> dict[str, str]:
         """By which plan each model is served."""
@@ -543,7 +545,7 @@ def main(settings: Settings) -> None:
     lines = LogLines(settings.log_format, settings.log_level)
     out, err = unblocked(sys.stdout, lines), unblocked(sys.stderr, lines)
     log_to(err, lines)
-    for name, meant in misspelt(os.environ).items():
+    for name, meant in misspelt(os.environ, VARIABLES).items():
         _log.warning("%s is no setting of the buffer and changes nothing; is %s meant?", name, meant)
     telemetry = Telemetry(out if settings.cloudwatch == "on" else None, deployment=settings.namespace)
     telemetry.watch("stdout", out)

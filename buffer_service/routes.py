@@ -249,6 +249,8 @@ class Routes:
                 return None
             return place.begin(head, client, place)
         except Exception as error:
+            if head.seen is None and (named := _request_id(head)):
+                client = _Named(client, named)  # as its place would have been
             _fail(client, head, error, self._service.telemetry)
             return None
 

@@ -5,7 +5,6 @@ Every field is the environment variable ``SLUICE_`` + its name in capitals; ``AW
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -18,11 +17,10 @@ from sluice.batching.durations import LONGEST, seconds
 from sluice.batching.errors import InvalidInput
 from sluice.batching.log_lines import LogLines
 from sluice.batching.urls import refused_url, without_password
+from sluice.batching.variables import PREFIX
 
 LONGEST_LIFE = 7 * 86_400.0  # s, that an answer is kept
-PREFIX = "SLUICE_"
 PRICES = ("gb_second_usd", "invocation_usd")
-NEAR = 0.9  # how much alike two names are of which one is meant by the other
 NAMESPACE = "sluice"
 """What the keys in Redis begin with unless told otherwise."""
 
@@ -44,14 +42,6 @@ def usable_memory(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("
         with suppress(OSError, ValueError):  # where there is no limit, there is no file, or it says "max"
             amounts.append(int(file.read_text()))
     return min(amounts)
-
-
-def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that are no setting of the buffer but look like one, and like which; others are of workers and functions."""
-    names = [PREFIX + setting.name.upper() for setting in fields(Settings)]
-    others = [name for name in environment if name.startswith(PREFIX) and name not in names]
-    near = {name: difflib.get_close_matches(name, names, n=1, cutoff=NEAR) for name in others}
-    return {name: found[0] for name, found in near.items() if found}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,3 +228,6 @@ class Settings:
                 allowed = str(error) if is_duration else "an integer" if kind is int else "a number"
                 raise InvalidInput(name, text, allowed) from None
         return cls(**values)
+
+
+VARIABLES = tuple(PREFIX + setting.name.upper() for setting in fields(Settings))

@@ -332,6 +332,7 @@ class ModelTelemetry:
         self._by_status: dict[int, Count] = {}
         self._latencies, self._batch_sizes = Sample(), Sample()
         self._count = self._late = 0
+        self.unanswered_late = 0  # requests without an answer that broke the promise, since this process began
         self._slo = float("inf")
         self._plan_labels: set[tuple[str, str, str, str]] = set()
         self._functions: dict[str, tuple[Count, Count]] = {}  # of the plan in force: batches, requests
@@ -468,13 +469,11 @@ class ModelTelemetry:
 
     def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """A request got an error of the buffer instead of an answer."""
-        self._not_answered(reason_of(error))
-        self._counted(told, float("inf"))
+        self._not_answered(reason_of(error), float("inf"), told)
 
     def left(self, waited: float, told: Told = NOTHING_TOLD) -> None:
         """A caller went away ``waited`` seconds after he came."""
-        self._not_answered("ClientLeft")
-        self._counted(told, waited)
+        self._not_answered("ClientLeft", waited, told)
 
     @property
     def unanswered(self) -> dict[str, int]:
@@ -531,13 +530,14 @@ class ModelTelemetry:
         stream.write(json.dumps(line) + "\n")
         stream.flush()
 
-    def _not_answered(self, error: str) -> None:
+    def _not_answered(self, error: str, latency: float, told: Told) -> None:
         if error not in self._refused:
             self._refused[error] = self._telemetry._refusals.labels(self.name, error)
         self._refused[error].value += 1
+        self.unanswered_late += self._counted(told, latency)
 
-    def _counted(self, told: Told, latency: float) -> None:
-        """A request has ended, after so long; ``inf``: without the answer."""
+    def _counted(self, told: Told, latency: float) -> bool:
+        """A request has ended, after so long (``inf``: without the answer); whether that broke the promise."""
         promise = self._slo if told.latency is None else told.latency
         late = latency > promise  # never where nothing is promised
         self._count += 1
@@ -546,6 +546,7 @@ class ModelTelemetry:
             self._violations.value += 1
         if told.name in self._classes:
             self._classes[told.name].counted(late)
+        return late
 
 
 class ClassTelemetry:

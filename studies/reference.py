@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 import sluice
-from sluice.buffer_service.settings import PREFIX, Settings
+from sluice.batching.variables import PREFIX
+from sluice.buffer_service.settings import Settings
 from sluice.cli.main import COMMANDS, LazyGroup
 from sluice.cli.main import sluice as group
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import logging
 import os
 import re
 import signal
@@ -35,9 +36,11 @@ from sluice.batching.errors import InvalidInput, require
 from sluice.batching.log_lines import last_words, log_to_stderr
 from sluice.batching.policy import Policy, greedy, size_or_timeout
 from sluice.batching.told_to_end import done_when_told
+from sluice.batching.variables import PREFIX, misspelt
 from sluice.http.heap import keep_freed_memory
 
 from ..loading import SLEEPER
+from ..loading import VARIABLES as OF_MODELS
 from ..pipeline.child import ChildProcess
 from . import computer
 from .http_server import HttpLimits, HttpServer
@@ -47,12 +50,13 @@ from .repository import Repository
 from .routes import Routes
 from .served_model import ServedModel, Serving
 
-PREFIX = "SLUICE_"
 FLUSH = 5.0
 """Seconds that clients have to take their last answers."""
 
 MAX_MODELS = 256
 SAGEMAKER_PORT = 8080
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +243,9 @@ def start(
 ) -> None:
     """The whole program; raises ``InvalidInput``, or ``LoadFailed`` where a model cannot be loaded."""
     keep_freed_memory()
+    known = [*(_variable(field.name) for field in fields(WorkerSettings)), *OF_MODELS]
+    for name, meant in misspelt(os.environ, known).items():
+        _log.warning("%s is no setting of a worker and changes nothing; is %s meant?", name, meant)
     listener = listen(host, port)
     link = open_link(named, settings)
     try:

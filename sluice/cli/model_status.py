@@ -2,7 +2,8 @@
 
 No clock and no I/O; ``status.py`` reads and shows. Of what was recorded the newest ``window`` seconds say whether a promise is
 kept, and all of it what it cost. A request counts as late where it was answered later than promised, or with another status than
-2xx; one that was refused before it was in a batch is in no record, and is counted by error beside. Costs are those of functions:
+2xx, or where it had no answer, as one that is refused before it is in a batch: these are in no record, and each process counts
+them (``unanswered.py``). Costs are those of functions:
 the GB-seconds that were billed, or where nobody told these those of the function's own time, to which INIT of a cold start comes,
 and the fee of an invocation for each batch; so are those of a function behind HTTP whose plan names its memory size. Of workers
 they are their hours, where a price is told. What is not told, or has no price, is not known.
@@ -79,7 +80,8 @@ class OtherPlan(NamedTuple):
 class ModelStatus(NamedTuple):
     """Of one model; ``seconds`` are those of which it is told what came, and whether promises were kept.
 
-    ``followers`` are the buffers that follow the plan in Redis; ``None``: it is not known which there are.
+    ``requests`` were in batches, or broke the promise without an answer. ``followers`` are the buffers that follow the plan in
+    Redis; ``None``: it is not known which there are.
     """
 
     model: str
@@ -135,8 +137,9 @@ def recorded_status(
     """
     lately = [batch for batch in batches if batch.ended_at > now - window]
     since = min((batch.ended_at for batch in batches), default=now)
-    seconds = min(window, now - since)
-    requests = sum(batch.size for batch in lately)
+    seconds = min(window, max(now - since, unanswered.late_for))
+    in_batches = sum(batch.size for batch in lately)
+    requests = in_batches + unanswered.late
     predicted = plan.predicted.cost_per_request if plan.predicted is not None else None
     slos = [slo for slo in (plan.slo, *plan.other_slos) if slo is not None]
     return ModelStatus(
@@ -147,9 +150,9 @@ def recorded_status(
         followers,
         seconds,
         requests,
-        requests / seconds if seconds > 0 and lately else None,
-        requests / len(lately) if lately else None,
-        [_promise(slo, lately) for slo in slos],
+        requests / seconds if seconds > 0 and requests else None,
+        in_batches / len(lately) if lately else None,
+        [_promise(slo, lately, unanswered.late) for slo in slos],
         None if predicted is None else 1e6 * predicted,
         _spent(plan, batches, since, now, billing, worker_usd),
         unanswered,
@@ -184,7 +187,12 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
     """
     shared, cost, plan = told["all_processes"], told["cost"], told["plan"]
     measured = shared if shared is not None else told["measured"]
-    ended, failed = (shared["requests"], shared["failed"]) if shared is not None else (measured["ended"], 0)
+    refused = told["measured"]["refused"]
+    if shared is None:
+        ended, failed = measured["ended"], 0
+    else:  # which tells of those in batches; of the others this process knows its own
+        without = sum(n for error, n in refused.items() if error != "ClientLeft")
+        ended, failed = shared["requests"] + without, shared["failed"] + without
     promises = []
     for i, slo in enumerate(plan["promises"]):
         late = _late(measured, shared, ended, failed) if i == 0 and ended and measured["late"] is not None else None
@@ -221,8 +229,8 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
         promises,
         cost["predicted"]["usd_per_million"],
         spent,
-        Unanswered(told_at - told["measured"]["seconds"], told["measured"]["refused"]),
-        [OtherPlan(refused["digest"] or "", 0, 0, refused["reason"])] if (refused := plan["refused"]) is not None else [],
+        Unanswered(told_at - told["measured"]["seconds"], refused),
+        [OtherPlan(astray["digest"] or "", 0, 0, astray["reason"])] if (astray := plan["refused"]) is not None else [],
         noticed_of(told["decisions"]),
     )
 
@@ -235,9 +243,9 @@ def _late(measured: Mapping[str, Any], shared: Mapping[str, Any] | None, ended: 
     return float(100 * (of_answered * (ended - failed) + failed) / ended)
 
 
-def _promise(slo: Slo, batches: Sequence[MeasuredBatch]) -> Promise:
+def _promise(slo: Slo, batches: Sequence[MeasuredBatch], unanswered: int) -> Promise:
     """What latencies tell stands for all answers of their batch: other processes have the callers of some of them."""
-    counted = late = 0.0
+    counted = late = float(unanswered)
     took: list[tuple[float, float]] = []  # a latency, and how many answers it stands for
     for batch in batches:
         if batch.latencies:

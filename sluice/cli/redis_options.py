@@ -12,7 +12,8 @@ import click
 
 from sluice.batching.errors import InvalidInput
 from sluice.batching.urls import refused_url
-from sluice.buffer_service.settings import NAMESPACE, PREFIX, Settings, require_namespace
+from sluice.batching.variables import PREFIX
+from sluice.buffer_service.settings import NAMESPACE, Settings, require_namespace
 
 
 def _allowed(context: click.Context, option: click.Parameter, namespace: str) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.settings import PREFIX, Settings
+from sluice.batching.variables import PREFIX
+from sluice.buffer_service.settings import Settings
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import require_redis
 from sluice.cli.values import integer

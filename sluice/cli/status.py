@@ -145,7 +145,7 @@ async def _recorded(redis_url: str, namespace: str, model: str, window: float, b
             reason = put.get((plan.model, plan.digest))
             put_at = reason.at if reason is not None else min((each.at for each in reasons), default=0.0)
             there = followers(plan.model, plan.digest, put_at, buffers)
-            known = reason, there, batches, await counts.of(plan.model), noticed
+            known = reason, there, batches, await counts.of(plan.model, window), noticed
             statuses.append(recorded_status(plan, *known, now, window, billing, worker_usd))
     finally:
         await counts.close()
@@ -231,10 +231,14 @@ def _verdict(promise: Promise) -> str:
 
 
 def _came(status: ModelStatus) -> str:
-    if status.arrival_rate is None or status.mean_batch_size is None:
-        return f"{status.requests} requests in {status.seconds:.0f} s"
-    rate, size = f"{status.arrival_rate:.4g}/s", f"{status.mean_batch_size:.3g}"
-    return f"{status.requests} requests in {status.seconds:.0f} s, {rate}, in batches of {size}"
+    said = [f"{status.requests} requests in {status.seconds:.0f} s"]
+    if status.arrival_rate is not None:
+        said.append(f"{status.arrival_rate:.4g}/s")
+        size = status.mean_batch_size
+        said.append(f"in batches of {size:.3g}" if size is not None else "none of them in a batch")
+    if status.unanswered.late:
+        said.append(f"{status.unanswered.late} of them without an answer")
+    return ", ".join(said)
 
 
 def _unanswered(status: ModelStatus) -> list[str]:

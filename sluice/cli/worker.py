@@ -10,12 +10,13 @@ import click
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.log_lines import last_words
+from sluice.batching.variables import PREFIX
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import namespace_option, require_redis
 from sluice.cli.values import DURATION, WAIT, integer
 from sluice.controller.registration import registered_at
 from sluice.lambda_fn.worker.link import LoadFailed
-from sluice.lambda_fn.worker.program import PREFIX, Beside, Named, WorkerSettings, start
+from sluice.lambda_fn.worker.program import Beside, Named, WorkerSettings, start
 
 DEFAULT = WorkerSettings()
 HEARTBEAT = 1.0  # s

@@ -17,8 +17,9 @@ import pytest
 
 from sluice.batching.documents import Plan, Slo, read
 from sluice.batching.policy import no_batching
+from sluice.batching.variables import PREFIX
 from sluice.buffer_service.redis_servers import COMMAND_TIMEOUT
-from sluice.buffer_service.settings import PREFIX, Settings
+from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.store import Limits
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.cli.control import command as control

@@ -157,11 +157,12 @@ async def test_a_request_that_is_broken_off_before_its_task_has_begun_leaves_not
 async def test_a_header_of_which_one_counts_is_refused_where_it_is_given_twice(function, name):
     async with serving(function, NO_BATCHING) as buffer:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(buffer.url.rpartition(":")[2]))
-        twice = b"%b: 1\r\n%b: 2\r\n" % (name, name)
+        twice = b"%b: 1\r\n%b: 2\r\nx-request-id: mine\r\n" % (name, name)
         writer.write(b"POST /models/m HTTP/1.1\r\nhost: x\r\n%bconnection: close\r\ncontent-length: 1\r\n\r\n1" % twice)
         answer = await asyncio.wait_for(reader.read(), 5)
         writer.close()
     assert answer.startswith(b"HTTP/1.1 400 ") and b"%b: '2' is not allowed; allowed: given once" % name in answer
+    assert b"\r\nx-request-id: mine\r\n" in answer
     assert function.batches == []
 
 

@@ -6,7 +6,8 @@ from dataclasses import fields, replace
 import pytest
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.settings import PREFIX, PRICES, Settings, misspelt, usable_memory
+from sluice.batching.variables import PREFIX
+from sluice.buffer_service.settings import PRICES, Settings, usable_memory
 from sluice.lambda_fn.worker.machine import memory_mb
 
 SET = {
@@ -156,13 +157,3 @@ def test_the_buffer_and_the_worker_find_the_memory_that_the_control_groups_aroun
     ):
         (tmp_path / file).write_text(text)
         assert usable(tmp_path, tmp_path / "membership") == left
-
-
-def test_a_name_that_is_nearly_a_setting_is_found_and_those_of_workers_and_functions_are_left_alone():
-    assert misspelt({"SLUICE_REQUEST_TIMEOUTS": "3", "SLUICE_PLAN": "file:p", "SLUICE_LOGLEVEL": "info"}) == {
-        "SLUICE_REQUEST_TIMEOUTS": "SLUICE_REQUEST_TIMEOUT",
-        "SLUICE_PLAN": "SLUICE_PLANS",
-        "SLUICE_LOGLEVEL": "SLUICE_LOG_LEVEL",
-    }
-    others = ("MODEL", "MODEL_NAME", "MODEL_FILE", "THREADS", "TIMEOUT", "WAIT", "QUEUE", "BATCH_SIZE", "EXECUTIONS", "PROVIDERS")
-    assert misspelt({f"SLUICE_{name}": "1" for name in (*others, "PORT", "REQUEST_TIMEOUT")} | {"REQUEST_TIMEOUTS": "3"}) == {}

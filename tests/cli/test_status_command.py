@@ -159,18 +159,39 @@ def test_it_is_said_in_words(exit_of: Exit, deployment: Deployment) -> None:
 def test_who_had_no_answer_is_counted_by_error(exit_of: Exit, deployment: Deployment) -> None:
     async def count() -> None:
         counts = UnansweredCounts(deployment.url, deployment.namespace)
-        await counts.add("mlp", {"Overloaded": 3}, 1.7e9)
-        await counts.add("mlp", {"Overloaded": 2, "DispatchFailed": 1}, 1.8e9)
+        await counts.add("mlp", {"Overloaded": 3}, 0, 1.7e9)
+        await counts.add("mlp", {"Overloaded": 2, "DispatchFailed": 1}, 0, 1.8e9)
         await counts.close()
 
     deployment.put(planned(), planned("quiet", "quiet-885:live"))
     asyncio.run(count())
     _, said, _ = exit_of("status", "--json", *deployment.where)
     told = {each["model"]: each["unanswered"] for each in json.loads(said)["models"]}
-    assert told["mlp"] == {"since": 1.7e9, "by_error": {"DispatchFailed": 1, "Overloaded": 5}}
-    assert told["quiet"] == {"since": None, "by_error": {}}
+    assert told["mlp"] == {"since": 1.7e9, "by_error": {"DispatchFailed": 1, "Overloaded": 5}, "late": 0, "late_for": 0.0}
+    assert told["quiet"] == {"since": None, "by_error": {}, "late": 0, "late_for": 0.0}
     _, said, _ = exit_of("status", "mlp", *deployment.where)
     assert "  without an answer since 2023-11-14 22:13:20 UTC: 5 Overloaded, 1 DispatchFailed" in said.splitlines()
+
+
+def test_who_had_no_answer_was_not_in_time(exit_of: Exit, deployment: Deployment) -> None:
+    async def count(model: str, late: int) -> None:
+        counts = UnansweredCounts(deployment.url, deployment.namespace)
+        await counts.add(model, {"Overloaded": late}, late, 1.7e9)
+        await counts.close()
+
+    deployment.put(planned(), planned("refuses"))
+    for model, late in (("mlp", 300), ("refuses", 40)):
+        asyncio.run(count(model, late))
+    deployment.record("mlp", *(batch(10, (0.1, 0.1)) for _ in range(50)))
+    _, said, _ = exit_of("status", *deployment.where)
+    lines = said.splitlines()
+    assert lines[2] == "  p95 within 200 ms: not kept, 75 % late of the 5 allowed"
+    assert lines[3].startswith("  400 requests in 10 s, ")
+    assert lines[3].endswith("/s, in batches of 2, 300 of them without an answer")
+    assert "  p95 within 200 ms: not kept, 100 % late of the 5 allowed" in lines
+    assert any(line.startswith("  40 requests in ") and "none of them in a batch" in line for line in lines)
+    _, said, _ = exit_of("status", "mlp", "--window", "1ms", *deployment.where)
+    assert "  p95 within 200 ms: no requests" in said.splitlines()
 
 
 def test_batches_of_another_plan_than_the_one_in_force_are_told(
@@ -401,6 +422,18 @@ async def test_who_failed_at_any_process_was_not_served_in_time(
     first, second = model_status.told_status(told, 0.0).promises
     assert first.late_percent == pytest.approx(percent, abs=0.01)
     assert (first.kept, second.kept) == kept
+
+
+async def test_who_was_refused_at_the_buffer_was_not_served_in_time_whatever_all_processes_recorded(exit_of: Exit) -> None:
+    async with serving(Function(), NO_BATCHING, plans=Plans(plan(NO_BATCHING))) as buffer:
+        for _ in range(10):
+            buffer.service.model("m").telemetry.refused(StoreUnavailable("away"))
+        page = await asyncio.to_thread(read_page, buffer.url)
+    [told] = page["models"]
+    recorded = {"requests": 90, "failed": 0, "answered": 90, "late": 0, "latency": [], "seconds": 300.0, "came": 90}
+    told["all_processes"] = recorded | {"arrival_rate": 0.3, "mean_batch_size": 1.0}
+    [promise] = model_status.told_status(told, 0.0).promises
+    assert (promise.late_percent, promise.kept) == (pytest.approx(10), False)
 
 
 async def test_a_buffer_tells_what_was_decided_last_and_a_bound_of_the_percentile(exit_of: Exit) -> None:

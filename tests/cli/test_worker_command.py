@@ -88,3 +88,12 @@ def test_what_cannot_be_served_ends_it_with_the_reason(
     code, out, err = exit_of("worker", *arguments, "--port", "0")
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_a_setting_that_is_misspelt_is_told_of(exit_of: Exit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("SLUICE_TIME_OUT", "SLUICE_REQUEST_TIMEOUT"):  # this one is the buffer's
+        monkeypatch.setenv(name, "1")
+    _, _, err = exit_of("worker", "a=none.onnx", "--port", "0")
+    assert "SLUICE_TIME_OUT is no setting of a worker and changes nothing; is SLUICE_TIMEOUT meant?" in err
+    assert "SLUICE_REQUEST_TIMEOUT" not in err
