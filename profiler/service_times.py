@@ -113,14 +113,14 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         """The function that has this memory size."""
         return self.function.replace(PLACEHOLDER, str(memory_mb))
 
-    def cost_bound(self) -> SweepCost:
-        """What the sweep costs at the most, known without a single invocation.
+    def cost_bound(self, asked: int = 0) -> SweepCost:
+        """What the sweep costs at the most, ``asked`` invocations that were made for it before included.
 
         Runs follow one another, so what is billed cannot exceed the wall time at the largest memory size, but for the rounding of
         each run up to a millisecond and for the one run under way when the time is up.
         """
         points = len(self.memory_sizes) * len(self.batch_sizes) * len(self.samples)
-        invocations = points * (self.n_max + 1) + (max(self.batch_sizes) > 1)
+        invocations = asked + points * (self.n_max + 1) + (max(self.batch_sizes) > 1)
         gigabytes = max(self.memory_sizes) / 1024
         return SweepCost(invocations, gigabytes * (self.max_seconds + 0.001 * invocations), self.max_seconds)
 

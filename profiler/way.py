@@ -31,6 +31,8 @@ from sluice.profiler.samples import Sample, sample_batch
 
 PROBES = 100  # of each; so many tell their 1st and 99th percentile
 WARM_UP = 5  # of each, not counted
+INVOCATIONS = 2 * (WARM_UP + PROBES)
+"""Of the function, that measuring its way takes: by the buffer, and beside it."""
 
 
 class Alone(msgspec.Struct, frozen=True):

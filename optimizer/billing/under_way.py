@@ -33,11 +33,8 @@ def by_level(invocations: ArrivalProcess, busy: float, keep_alive: float) -> Arr
 
     It ends where next to nobody is.
     """
-    D0, D1, m = invocations.D0, invocations.D1, 1 / busy
-    load = float(seen(invocations, busy).max())
-    n = int(load + 8 * sqrt(load) + 12)
-    if n > MOST_LEVELS:
-        D0, D1, n = D0 + (1 - MOST_LEVELS / n) * D1, MOST_LEVELS / n * D1, MOST_LEVELS
+    m, (n, part) = 1 / busy, _most_levels(invocations, busy)
+    D0, D1 = invocations.D0 + (1 - part) * invocations.D1, part * invocations.D1
     phases = _under_way(D0, D1, m, n)
     tails = np.cumsum(phases[::-1].sum(axis=1))[::-1]
     levels = int(np.argmax(tails[1:] < _NEVER)) if (tails[1:] < _NEVER).any() else n
@@ -45,6 +42,26 @@ def by_level(invocations: ArrivalProcess, busy: float, keep_alive: float) -> Arr
     nodes, weights = _euler(_NODES)
     s = np.append(nodes, 1e-12) / keep_alive
     return _cold(np.array(D0), np.array(D1), m, down[: levels + 1], s, weights / (s[:-1] * keep_alive))
+
+
+def lost_by_level(invocations: ArrivalProcess, busy: float, most: int) -> Array:
+    """Erlang's loss of 0 to ``most`` environments at the load of those who come in one invocation, by phase: (most + 1, n_phases).
+
+    Of environments as ``by_level`` counts them.
+    """
+    _, part = _most_levels(invocations, busy)
+    load = part * seen(invocations, busy)
+    found = np.ones((most + 1, len(load)))
+    for k in range(1, most + 1):
+        found[k] = load * found[k - 1] / (k + load * found[k - 1])
+    return found
+
+
+def _most_levels(invocations: ArrivalProcess, busy: float) -> tuple[int, float]:
+    """As many environments as are looked at, and which part of all invocations that is for."""
+    load = float(seen(invocations, busy).max())
+    n = int(load + 8 * sqrt(load) + 12)
+    return min(n, MOST_LEVELS), min(1.0, MOST_LEVELS / n)
 
 
 def seen(arrivals: ArrivalProcess, seconds: float) -> Array:

@@ -114,7 +114,7 @@ def mixture(of_parts: Sequence[LatencyPrediction], shares: Array) -> LatencyPred
 
 
 def with_cold_starts(warm: LatencyPrediction, share: float, seconds: float) -> LatencyPrediction:
-    """The latency of all requests where a ``share`` of the batches, of any size, takes ``seconds`` of INIT longer."""
+    """The latency of all requests where a ``share`` of them is in batches, of any size, that take ``seconds`` of INIT longer."""
     if not share or not seconds:
         return warm
 

@@ -17,7 +17,7 @@ from sluice.optimizer.recommend.function_setting import FunctionSetting
 from sluice.optimizer.recommend.kept_warm import HARM, KeptWarm
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.question import Question
-from sluice.optimizer.recommend.recorded import SeenOnRecord, seen_on_record
+from sluice.optimizer.recommend.recorded import SeenOnRecord, late_on_fit, seen_on_record
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 from sluice.optimizer.simulation.batch_means import Estimate
 
@@ -91,11 +91,16 @@ class Answer:
         """USD per request of the winner on the arrivals recorded, and between which ends on as many that come next."""
         return None if self.on_record is None else self.on_record.cost
 
+    @cached_property
+    def late_on_fit(self) -> tuple[Estimate, ...] | None:
+        """Share of the requests beyond each SLO on arrivals drawn from the fit, where none are recorded and some start cold."""
+        return late_on_fit(self.question, self.winner)
+
     @property
-    def broken_on_record(self) -> tuple[tuple[Slo, Estimate], ...]:
-        """The promises that the winner surely breaks on the arrivals recorded, each with the share that is late there."""
-        late = () if self.on_record is None else zip(self.slos, self.on_record.late, strict=True)
-        return tuple((slo, share) for slo, share in late if share.low > slo.error_budget)
+    def broken(self) -> tuple[tuple[Slo, Estimate], ...]:
+        """The promises that the winner surely breaks on the arrivals recorded or drawn, each with the share that is late there."""
+        late = self.late_on_fit if self.on_record is None else self.on_record.late
+        return tuple((slo, share) for slo, share in zip(self.slos, late or (), strict=False) if share.low > slo.error_budget)
 
     @property
     def slos(self) -> tuple[Slo, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.break_even import HIGHEST, LOWEST, solve_break_even
+from sluice.optimizer.billing.cold_starts import NONE_COLD
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.function.batching_law import SEARCH, basis_of, falling_holds_law
 from sluice.optimizer.recommend.confidence import ROUNDS, Confidence
@@ -172,10 +173,10 @@ def bill_by_rate(settings: FunctionSettings, best: FunctionSetting) -> Callable[
         return np.asarray(falling_holds_law(basis, np.array(best.policy.hold[1:-1])).batch_size_pmf[-1])
 
     def bill(rate: float) -> BatchCost:
-        sizes, starts, cold = batch_sizes(min(rate, fullest)), settings.starts, 0.0
+        sizes, starts, cold = batch_sizes(min(rate, fullest)), settings.starts, NONE_COLD
         if starts.matter:
             cold = starts.share(settings.index(best), sizes, np.array(best.policy.hold[1:-1]), process.sped_up(rate / here))
-        return settings.bill(sizes, settings.service_of(best), cold)
+        return settings.bill(sizes, settings.service_of(best), cold.batches)
 
     return bill
 

@@ -17,6 +17,7 @@ import numpy as np
 from sluice.batching.documents import Slo, quantile_of
 from sluice.batching.policy import INF, Policy
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cold_starts import NONE_COLD, Share
 from sluice.optimizer.billing.cost import BatchCost, cost_of_parts
 from sluice.optimizer.recommend.confidence import FEW
 from sluice.optimizer.recommend.function_setting import FunctionSettings
@@ -132,9 +133,11 @@ class EveryLoad:
     @cached_property
     def functions(self) -> tuple[FunctionOfSizes, ...]:
         """In the order in which their tables are read."""
-        question, cold = self._question, self._here.cold_starts
+        question, cold = self._question, self._here.cold_by_function
         return tuple(
-            FunctionOfSizes(question.function_at(question.services[j].memory_mb), question.services[j], policy, cold.get(j, 0.0))
+            FunctionOfSizes(
+                question.function_at(question.services[j].memory_mb), question.services[j], policy, cold.get(j, NONE_COLD).batches
+            )
             for j, policy in self.sizes.tables(self.assignment)
         )
 
@@ -186,7 +189,7 @@ class EveryLoad:
     @property
     def cold_starts(self) -> float:
         """Share of all batches that start cold, at the rate of the arrivals."""
-        return self._here.cold_share
+        return self._here.cold.batches
 
     @property
     def confidence(self) -> float | None:
@@ -240,7 +243,7 @@ class EveryLoad:
                     self.cost_in(run) + predicted.cost.moving,
                     tuple(run.estimate_violations(slo.latency, CONFIDENCE) for slo in question.slos),
                     predicted.mean_batch_size,
-                    predicted.cold_share,
+                    predicted.cold.batches,
                     self.too_short(factor),
                 )
             )
@@ -288,7 +291,7 @@ class EveryLoad:
         )
 
     def _starts_in_time(self, late: Estimate, slo: Slo, doubt: float) -> bool:
-        if self._here.cold_share < FEW * slo.error_budget:
+        if self._here.cold.requests < FEW * slo.error_budget:
             return surely_keeps(late, slo) is not False
         return late.value == 0 or late.high + doubt <= slo.error_budget
 
@@ -352,10 +355,10 @@ class EveryLoad:
 
 
 class Mixture:
-    """An assignment with the batch sizes that it comes to, (max_batch_size,), and the share of each function's that start cold."""
+    """An assignment with the batch sizes that it comes to, (max_batch_size,), and which of each function's start cold."""
 
-    def __init__(self, sizes: FunctionsBySize, assignment: Assignment, pmf: Array, cold_starts: Mapping[int, float]) -> None:
-        self.sizes, self.assignment, self.pmf, self.cold_starts = sizes, assignment, pmf, cold_starts
+    def __init__(self, sizes: FunctionsBySize, assignment: Assignment, pmf: Array, cold_by_function: Mapping[int, Share]) -> None:
+        self.sizes, self.assignment, self.pmf, self.cold_by_function = sizes, assignment, pmf, cold_by_function
 
     @classmethod
     def predicted(cls, sizes: FunctionsBySize, assignment: Assignment, factor: float) -> Mixture:
@@ -370,7 +373,10 @@ class Mixture:
         counted = run.first_of_batch >= n - BLOCKS * (n // (BLOCKS + 1))
         batches, cold = run.batch_sizes[counted], run.cold[counted]
         served_by = np.array(assignment)[batches - 1]
-        shares = {j: float(cold[served_by == j].mean()) for j in np.unique(served_by).tolist()}
+        shares = {}
+        for j in np.unique(served_by).tolist():
+            own = served_by == j
+            shares[j] = Share(float(cold[own].mean()), float(batches[own & cold].sum() / batches[own].sum()))
         return cls(sizes, assignment, np.bincount(batches, minlength=len(assignment) + 1)[1:] / len(batches), shares)
 
     @property
@@ -379,22 +385,26 @@ class Mixture:
         return float(self.pmf @ np.arange(1, len(self.pmf) + 1))
 
     @property
-    def cold_share(self) -> float:
-        """Share of all batches that start cold."""
-        return sum(float(self._batches_of(j).sum()) * cold for j, cold in self.cold_starts.items())
+    def cold(self) -> Share:
+        """Of all batches, and of all requests."""
+        batches = sum(float(self._batches_of(j).sum()) * cold.batches for j, cold in self.cold_by_function.items())
+        return Share(batches, sum(self._requests_of(j) * cold.requests for j, cold in self.cold_by_function.items()))
 
     @property
     def cost(self) -> BatchCost:
         """Of a request, function by function, each with its own cold starts."""
         question, parts = self.sizes.question, []
-        for j, cold in self.cold_starts.items():
+        for j, cold in self.cold_by_function.items():
             batches, service = self._batches_of(j), question.services[j]
             largest = int(np.flatnonzero(np.array(self.assignment) == j)[-1]) + 1
-            billing = replace(question.billing, cold_start_probability=cold)
+            billing = replace(question.billing, cold_start_probability=cold.batches)
             cost = billing.cost(batches[:largest] / batches.sum(), service, question.profile, buffered=len(self.assignment) > 1)
-            share = float(batches @ np.arange(1, len(batches) + 1)) / self.mean_batch_size
-            parts.append((share, service.memory_mb, cost))
+            parts.append((self._requests_of(j), service.memory_mb, cost))
         return cost_of_parts(parts)
+
+    def _requests_of(self, j: int) -> float:
+        """Share of the requests that are this function's."""
+        return float(self._batches_of(j) @ np.arange(1, len(self.pmf) + 1)) / self.mean_batch_size
 
     def _batches_of(self, j: int) -> Array:
         """Share of the batches that have each size and this function, (max_batch_size,)."""

@@ -249,10 +249,18 @@ def _least_latency(settings: FunctionSettings) -> tuple[Slo, Array]:
 
 def _refuse_infeasible(settings: FunctionSettings) -> None:
     slos = settings.question.promised
-    doubt = Confidence(settings, slos).none
+    confidence = Confidence(settings, slos)
+    doubt = confidence.none
     alone, _ = settings.search.landscape(slos, np.zeros(1), n_best=len(settings.services) + 1, refine=False, kept_free=doubt.at)
     if alone.ranked():
         return
+    # Who waits for a batch is not always later: fewer batches overlap, and start cold.
+    if settings.search.starts is not None:
+        question = settings.question
+        batched, _ = settings.search.landscape(slos, question.timeouts, refine=question.refines, kept_free=doubt.at)
+        table, _ = _last_moment(settings, "cost", np.inf)
+        if batched.ranked() or (table is not None and confidence.keeps(table, confidence.share_in_doubt(table))):
+            return
     unbatched = settings.unbatched()
     for slo in slos:
         quickest = min(unbatched, key=lambda setting: setting.latency.quantile(slo.quantile))
@@ -281,11 +289,10 @@ def _refuse_infeasible(settings: FunctionSettings) -> None:
 def _too_dear(settings: FunctionSettings, doubt: Doubt) -> Infeasible:
     """Why nothing is within the budget, with the cheapest there is."""
     question = settings.question
-    choice = settings.search.landscape(question.promised, question.timeouts, kept_free=doubt.at)[0].ranked()[0]
-    cheapest = settings.size_or_timeout(choice.service, choice.batch_size, choice.timeout)
+    ranked = settings.search.landscape(question.promised, question.timeouts, kept_free=doubt.at)[0].ranked()[:1]
+    found = [settings.size_or_timeout(choice.service, choice.batch_size, choice.timeout) for choice in ranked]
     table, _ = _last_moment(settings, "cost", np.inf)
-    if table is not None and table.cost.per_request < cheapest.cost.per_request:
-        cheapest = table
+    cheapest = min([*found, *([table] if table is not None else [])], key=lambda setting: setting.cost.per_request)
     return Infeasible(
         f"no setting keeps {question.asked} for {question.goal.budget:.4g} USD per request: "
         f"the cheapest costs {cheapest.cost.per_request:.4g} USD",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from sluice.batching.documents import Slo, quantile_of
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.cold_starts import NONE_COLD, Share
 from sluice.optimizer.billing.cost import BatchCost, invocation_costs
 from sluice.optimizer.function.batching_law import SETTING, basis_of
 from sluice.optimizer.function.latency import LatencyPrediction, predict_falling_holds, predict_latency, with_cold_starts
@@ -35,7 +36,7 @@ class FunctionSetting:
     """One point of the search with its prediction: a ``Candidate``; ``batch_size`` 1 is no batching.
 
     ``table`` waits to the last moment (``last_moment``), its longest hold being ``timeout``; without it, it is size-or-timeout.
-    ``starts`` tells the share of the batches that start cold, and ``with_starts`` whether latency and cost are with them.
+    ``starts`` tells which share starts cold, and ``with_starts`` whether latency and cost are with them.
     ``fitted`` is the predicted cost where ``cost`` is that on arrivals that were recorded.
     """
 
@@ -45,7 +46,7 @@ class FunctionSetting:
     timeout: float
     latency: LatencyPrediction
     cost: BatchCost
-    starts: Callable[[], float]
+    starts: Callable[[], Share]
     with_starts: bool = False
     table: Policy | None = None
     fitted: BatchCost | None = None
@@ -56,9 +57,14 @@ class FunctionSetting:
         return "function"
 
     @cached_property
+    def cold(self) -> Share:
+        """Which share starts cold."""
+        return self.starts()
+
+    @property
     def cold_starts(self) -> float:
         """Share of the batches that start cold."""
-        return self.starts()
+        return self.cold.batches
 
     @property
     def mean_batch_size(self) -> float:
@@ -210,12 +216,13 @@ class FunctionSettings:
         service, starts = self.services[j], self.starts
         holds = np.full(batch_size - 1, timeout) if table is None else np.array(table.hold[1:-1])
 
-        def share() -> float:
+        @cache
+        def share() -> Share:
             return starts.share(j, latency.batch_size_pmf, holds, arrivals)
 
-        cold = share() if starts.matter else 0.0
-        cost = self.bill(latency.batch_size_pmf, service, cold)
-        with_cold = with_cold_starts(latency, cold, float(starts.seconds[j]))
+        cold = share() if starts.matter else NONE_COLD
+        cost = self.bill(latency.batch_size_pmf, service, cold.batches)
+        with_cold = with_cold_starts(latency, cold.requests, float(starts.seconds[j]))
         function = self.question.function_at(service.memory_mb)
         return FunctionSetting(function, service.memory_mb, batch_size, timeout, with_cold, cost, share, starts.matter, table)
 

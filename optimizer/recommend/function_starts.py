@@ -10,7 +10,7 @@ import numpy as np
 
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.billing.cold_starts import ColdStarts
+from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares
 from sluice.optimizer.billing.cost import predict_cost
 from sluice.optimizer.recommend.question import Question
 
@@ -45,22 +45,22 @@ class FunctionStarts:
         """Whether they cost anything, or make anybody late, as far as is known."""
         return self.told != 0 and bool((self.usd + self.seconds).any())
 
-    def share(self, j: int, batch_size_pmf: Array, holds: Array, arrivals: ArrivalProcess | None = None) -> float:
-        """Share of the batches of the ``j``-th function that start cold; arguments as ``ColdStarts.of_batches`` has them."""
+    def share(self, j: int, batch_size_pmf: Array, holds: Array, arrivals: ArrivalProcess | None = None) -> Share:
+        """Which of the ``j``-th function start cold; arguments as ``ColdStarts.of_batches`` has them."""
         if self.told is not None:
-            return self.told
+            return Share(self.told, self.told)
         starts, busy = self.of(arrivals or self.question.arrivals), self.question.services[j].mean_response
-        return float(starts.of_batches(batch_size_pmf, holds, busy[: len(batch_size_pmf)], float(self.seconds[j])))
+        return starts.of_table(batch_size_pmf, holds, busy[: len(batch_size_pmf)], float(self.seconds[j]))
 
-    def by_largest(self, j: int, batch_size_pmf: Array, holds: Array) -> Array:
+    def by_largest(self, j: int, batch_size_pmf: Array, holds: Array) -> Shares:
         """The same by largest batch, (max_batch_size,), of a square of batch sizes; 1 beyond the function's own largest."""
-        found = np.ones(len(batch_size_pmf)) if self.told is None else np.full(len(batch_size_pmf), self.told)
+        found = np.full((2, len(batch_size_pmf)), 1.0 if self.told is None else self.told)
         if self.told is None:
-            busy = self.question.services[j].mean_response[: len(found)]
+            busy = self.question.services[j].mean_response[: len(batch_size_pmf)]
             n, starts = len(busy), self.of(self.question.arrivals)
-            found[:n] = starts.of_batches(batch_size_pmf[:n, :n], holds[: n - 1], busy, float(self.seconds[j]))
-        return found
+            found[:, :n] = starts.of_batches(batch_size_pmf[:n, :n], holds[: n - 1], busy, float(self.seconds[j]))
+        return Shares(*found)
 
-    def by_function(self, batch_size_pmf: Array, holds: Array) -> Array:
+    def by_function(self, batch_size_pmf: Array, holds: Array) -> Shares:
         """The same of all functions, (n_services, max_batch_size)."""
-        return np.array([self.by_largest(j, batch_size_pmf, holds) for j in range(len(self.seconds))])
+        return Shares(*np.stack([self.by_largest(j, batch_size_pmf, holds) for j in range(len(self.seconds))], axis=1))

@@ -26,7 +26,7 @@ from sluice.batching.policy import MAX_BESIDE, Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.billing.cold_starts import ColdStarts, largest_but_for_few, long_held
+from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares, finds_none, held_longer, largest_but_for_few, shares
 from sluice.optimizer.billing.cost import invocation_costs
 from sluice.optimizer.function.any_holds import AnyHolds
 from sluice.optimizer.recommend.function_setting import FunctionSettings
@@ -130,26 +130,30 @@ class FunctionsBySize:
         left = self.left[list(assignment), np.arange(len(assignment))]
         return np.asarray(np.minimum(left[:-1], left[1:]))
 
-    def cold_starts(self, pmf: Array, assignment: Assignment, factor: float) -> dict[int, float]:
-        """Share of the batches that start cold, by function, where batches have these sizes.
+    def cold_starts(self, pmf: Array, assignment: Assignment, factor: float) -> dict[int, Share]:
+        """Which share starts cold, by function, where batches have these sizes.
 
-        As ``ColdStarts.of_batches`` has it: a batch that was held for as long as the largest takes, of all but a few, finds none
-        under way unless the one before was of these few.
+        As ``ColdStarts.of_batches`` has it: a batch that was held for longer than the one before takes finds none under way.
         """
-        starts, functions, found = self.settings.starts, np.array(assignment), {}
+        starts, functions = self.settings.starts, np.array(assignment)
+        found: dict[int, Share] = {}
         largest, invocations = np.array(sorted({len(pmf), *map(int, largest_but_for_few(pmf))})), 1 / _mean(pmf)
-        held, no_larger = long_held(largest, pmf, self.holds(assignment), self._busy[functions, np.arange(len(pmf))])
+        holds, busy = self.holds(assignment), self._busy[functions, np.arange(len(pmf))]
+        held, none = held_longer(largest, holds, busy), finds_none(pmf, holds, busy)
+        longest = np.maximum.accumulate(busy)[largest - 1]
         for j in sorted(set(assignment)):
             batches = np.where(functions == j, pmf, 0.0)
             share = float(batches.sum())
             if share > _NEVER and starts.told is not None:
-                found[j] = starts.told
+                found[j] = Share(starts.told, starts.told)
             elif share > _NEVER:
-                apart = held @ batches / share * no_larger
-                gathered = np.argmax((functions == j) & ~held, axis=1) + 1
                 same = np.ones(len(largest))
-                asked = same / (invocations * share), same * float(batches @ self._busy[j, : len(pmf)]) / share, apart, gathered
-                found[j] = float(self._starts(factor).of_invocations(*asked, float(starts.seconds[j])).min())
+                apart = Shares(*(same * of for of in shares(batches, none)))
+                gathered = np.argmax((functions == j) & ~held, axis=1) + 1
+                mean = float(batches @ self._busy[j, : len(pmf)]) / share
+                asked = same / (invocations * share), same * mean, apart, gathered, longest
+                cold = self._starts(factor).of_invocations(*asked, float(starts.seconds[j]))
+                found[j] = Share(*(float(of.min()) for of in cold))
         return found
 
     def whole(self, assignment: Assignment) -> Policy:
@@ -208,7 +212,7 @@ class FunctionsBySize:
         cold, functions = 0.0, np.array(assignment)
         if self.settings.starts.matter:
             for j, share in self.cold_starts(pmf, assignment, factor).items():
-                cold += float(pmf[functions == j].sum()) * share * self.settings.starts.usd[j]
+                cold += float(pmf[functions == j].sum()) * share.batches * self.settings.starts.usd[j]
         return self._usd_warm(pmf, assignment) + cold / _mean(pmf)
 
     def _usd_warm(self, pmf: Array, assignment: Assignment) -> float:

@@ -22,7 +22,7 @@ import numpy as np
 from sluice.batching.documents import MAX_PING, Slo, WarmEnvironments, quantile_of
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.billing.cold_starts import ColdStarts
+from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares
 from sluice.optimizer.billing.cost import BatchCost, Billing
 from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
@@ -44,14 +44,16 @@ class Provisioning:
     offer : WorkerOffer
         An environment that is provisioned.
     batch_size_pmf : array, shape (max_batch_size,)
-    on_demand, cold_starts : array, shape (n,)
-        Share of the batches that find all of them busy, and of those that start cold; the last speaks for more as well.
+    on_demand : array, shape (n,)
+        Share of the batches that find all of them busy; the last speaks for more as well, as it does of the next.
+    cold : Shares, of shape (n,)
+        Who starts cold.
     """
 
     offer: WorkerOffer
     batch_size_pmf: Array
     on_demand: Array
-    cold_starts: Array
+    cold: Shares
 
     @classmethod
     def of(cls, offer: WorkerOffer, starts: ColdStarts, batch_size_pmf: Array, holds: Array, init: float) -> Provisioning:
@@ -62,12 +64,12 @@ class Provisioning:
     @property
     def most(self) -> int:
         """Of how many it speaks at most; 0 where more may be under way than there is an estimate for."""
-        return len(self.cold_starts) - 1
+        return len(self.on_demand) - 1
 
-    def beyond(self, warm: WarmEnvironments) -> tuple[float, float]:
-        """Share of the batches that find all that are kept warm busy, and of those that start cold."""
+    def beyond(self, warm: WarmEnvironments) -> tuple[float, Share]:
+        """Share of the batches that find all that are kept warm busy, and who starts cold."""
         at = min(warm.provisioned or 1, self.most)
-        return float(self.on_demand[at]), float(self.cold_starts[at])
+        return float(self.on_demand[at]), Share(*(float(of[at]) for of in self.cold))
 
     def cost(self, warm: WarmEnvironments, bill: BatchCost, billing: Billing, arrival_rate: float) -> BatchCost:
         """Of a request, where ``bill`` is what it costs were all of them on demand and so large a share of them cold."""
@@ -110,8 +112,10 @@ class KeptWarm:
         An environment that is provisioned.
     warm : WarmEnvironments
         How they are kept, as a plan has it.
-    on_demand, cold_starts : float
-        Share of the batches that find all of them busy, and of those that start cold.
+    on_demand : float
+        Share of the batches that find all of them busy.
+    cold : Share
+        Who starts cold.
     fitted : BatchCost or None
         The predicted cost, where ``cost`` is that on arrivals that were recorded.
     """
@@ -120,7 +124,7 @@ class KeptWarm:
     offer: WorkerOffer
     warm: WarmEnvironments
     on_demand: float
-    cold_starts: float
+    cold: Share
     latency: LatencyPrediction
     cost: BatchCost
     fitted: BatchCost | None = None
@@ -129,6 +133,11 @@ class KeptWarm:
     def name(self) -> str:
         """What serves."""
         return "function kept warm"
+
+    @property
+    def cold_starts(self) -> float:
+        """Share of the batches that start cold."""
+        return self.cold.batches
 
     @property
     def function(self) -> str:
@@ -232,7 +241,7 @@ def cheapest_kept_warm(settings: FunctionSettings, warm: FunctionSetting) -> Kep
     found = []
     for way in [WarmEnvironments(pinged_every=every), *ways] if every else ways:
         on_demand, cold = of.beyond(way)
-        cost = of.cost(way, settings.bill(pmf, service, cold), question.billing, rate)
-        found.append(KeptWarm(warm, offer, way, on_demand, cold, with_cold_starts(warm.latency, cold, init), cost))
+        cost = of.cost(way, settings.bill(pmf, service, cold.batches), question.billing, rate)
+        found.append(KeptWarm(warm, offer, way, on_demand, cold, with_cold_starts(warm.latency, cold.requests, init), cost))
     kept = [candidate for candidate in found if candidate.keeps(question.promised)]
     return min(kept, key=lambda candidate: candidate.cost.per_request, default=None)

@@ -134,18 +134,18 @@ def beside_cold(slos: Sequence[Slo], cold: float, init: float) -> list[Slo]:
 
 
 def _cheapest(search: Search, j: int, whole: Policy) -> tuple[LastMoment, float]:
-    """The cheapest largest batch of a table, and the share of its batches that start cold."""
+    """The cheapest largest batch of a table, and the share of its requests that start cold."""
     holds = np.array(whole.hold[1:-1])
     law = falling_holds_law(search.basis, holds)
     largest = law.max_batch_size
     invocation = law.batch_size_pmf @ search.compute[j, :largest] + search.per_invocation[j]
-    cold = np.zeros(largest)
+    late = np.zeros(largest)
     if search.starts is not None and search.starts.matter:
-        cold = search.starts.by_largest(j, law.batch_size_pmf, holds)
+        cold, late = search.starts.by_largest(j, law.batch_size_pmf, holds)
         invocation = invocation + cold * search.starts.usd[j]
     cost = invocation / law.mean_batch_size
     best = int(np.argmax(cost <= cost.min() * (1 + SAME))) + 1  # of all but equal ones the smallest
-    return LastMoment(j, _up_to(whole, best), float(cost[best - 1])), float(cold[best - 1])
+    return LastMoment(j, _up_to(whole, best), float(cost[best - 1])), float(late[best - 1])
 
 
 def _up_to(table: Policy, batch_size: int) -> Policy:

@@ -19,6 +19,7 @@ import numpy as np
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.cold_starts import NONE_COLD
 from sluice.optimizer.function.batching_law import SEARCH
 from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.recommend.every_load import FunctionOfSizes, Mixture
@@ -118,7 +119,7 @@ class _Shared:
                 question.function_at(question.services[j].memory_mb),
                 question.services[j],
                 self._table(j),
-                here.cold_starts.get(j, 0.0),
+                here.cold_by_function.get(j, NONE_COLD).batches,
             )
             for j in sorted(set(self._assignment), key=lambda j: -max(np.flatnonzero(np.array(self._assignment) == j)))
         )
@@ -134,7 +135,7 @@ class _Shared:
             service=service,
             function=functions[0].called,
             cost=here.cost,
-            cold_starts=here.cold_share,
+            cold=here.cold,
             init=init,
             bill=lambda factor: self.at(factor).cost,
             functions=functions,

@@ -15,6 +15,7 @@ import numpy as np
 
 from sluice.batching.documents import WarmEnvironments
 from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.cold_starts import Shares
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.application import Application
 from sluice.optimizer.recommend.function_starts import FunctionStarts
@@ -82,10 +83,9 @@ class QueuesKeptWarm:
             for each in others
         )
         found = -float(np.expm1(-under_way))
-        on_demand, cold = provisioning.on_demand, provisioning.cold_starts
-        worse = replace(
-            provisioning, on_demand=on_demand + found * (1 - on_demand), cold_starts=cold + found * np.maximum(cold[0] - cold, 0.0)
-        )
+        on_demand = provisioning.on_demand + found * (1 - provisioning.on_demand)
+        cold = Shares(*(share + found * np.maximum(share[0] - share, 0.0) for share in provisioning.cold))
+        worse = replace(provisioning, on_demand=on_demand, cold=cold)
         return replace(self._under(of, way, worse, rate), warm_queues=1 + len(others))
 
     def _provisioning(self, of: ServedQueue) -> Provisioning:
@@ -97,7 +97,7 @@ class QueuesKeptWarm:
     def _under(self, of: ServedQueue, way: WarmEnvironments, provisioning: Provisioning, rate: float) -> ServedQueue:
         """The queue with that kept warm, paid for by so many requests/s."""
         billing, (_, cold) = self._question.billing, provisioning.beyond(way)
-        bill = replace(billing, cold_start_probability=cold).cost(
+        bill = replace(billing, cold_start_probability=cold.batches).cost(
             of.queue.batch_size_pmf, of.service, self._question.profile, buffered=True
         )
         cost = provisioning.cost(way, bill, billing, rate)
@@ -106,4 +106,4 @@ class QueuesKeptWarm:
             """With what is kept warm the same a month at every rate, and the rest as on demand."""
             return replace(of.bill(factor), pings=cost.pings / factor, machines=cost.machines / factor)
 
-        return replace(of, cost=cost, cold_starts=cold, warm=way, bill=at)
+        return replace(of, cost=cost, cold=cold, warm=way, bill=at)

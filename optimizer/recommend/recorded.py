@@ -21,13 +21,14 @@ from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST_REQUESTS, Est
 from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.chunks import TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.simulation.event_loop import simulate_deployment
+from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.statistics import RunStatistics
 from sluice.optimizer.simulation.streaming import simulate_deployments
 from sluice.optimizer.traces.record import latest
 
 MOST_RUN = 1 << 20  # arrivals: a tenth of a second a candidate
+DRAWN = 1 << 18  # arrivals of the fit, where none are recorded
 
 Setting = TypeVar("Setting", bound=Candidate)
 
@@ -73,15 +74,36 @@ def seen_on_record(question: Question, candidate: Candidate) -> SeenOnRecord | N
     arrivals = question.recorded
     if arrivals is None or arrivals.sizes is not None:
         return None
-    deployment, times = _deployed(question, candidate), arrivals.times
-    run, length = simulate_deployment(deployment, times, np.random.default_rng(0)), len(times) // (BLOCKS + 1)
-    first = len(times) - BLOCKS * length
+    deployment = _deployed(question, candidate)
+    run, first, length = _run(deployment, arrivals.times)
     mean, low, high = mean_of_another(Bill.of(deployment).by_block(run, first, length), np.full(BLOCKS, float(length)))
     serves, moves = candidate.cost.per_request, candidate.cost.moving
     cost = Estimate(serves + moves, serves * low / mean + moves, serves * high / mean + moves) if mean else None
+    return SeenOnRecord(cost, _late(question, run, first, length))
+
+
+def late_on_fit(question: Question, candidate: Candidate) -> tuple[Estimate, ...] | None:
+    """Share of the requests beyond each SLO in a run over arrivals that are drawn from the fit, less its beginning.
+
+    It tells what the estimate of cold starts does not know; ``None`` where there are none, where arrivals are recorded, and where
+    requests have sizes.
+    """
+    starts = question.profile.init and question.billing.cold_start_probability is None
+    if not starts or question.recorded is not None or question.mix is not None:
+        return None
+    times = np.cumsum(question.arrivals.sample(DRAWN, np.random.default_rng(0)))
+    return _late(question, *_run(_deployed(question, candidate), times))
+
+
+def _run(deployment: Deployment, times: Array) -> tuple[SimulationResult, int, int]:
+    """A run over these arrivals, the first request that counts, and how many each of the blocks from there on has."""
+    length = len(times) // (BLOCKS + 1)
+    return simulate_deployment(deployment, times, np.random.default_rng(0)), len(times) - BLOCKS * length, length
+
+
+def _late(question: Question, run: SimulationResult, first: int, length: int) -> tuple[Estimate, ...]:
     late = (~(run.latency[first:] <= slo.latency) for slo in question.slos)
-    shares = (share_of_blocks(np.count_nonzero(each.reshape(BLOCKS, length), axis=1), length) for each in late)
-    return SeenOnRecord(cost, tuple(shares))
+    return tuple(share_of_blocks(np.count_nonzero(each.reshape(BLOCKS, length), axis=1), length) for each in late)
 
 
 def _deployed(question: Question, candidate: Candidate) -> Deployment:

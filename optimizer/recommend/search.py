@@ -25,6 +25,7 @@ from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.counting import CountingProcess, TooManyJumps
 from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.cold_starts import Shares
 from sluice.optimizer.function.batching_law import SEARCH, basis_of, size_or_timeout_law
 from sluice.optimizer.function.sampled_batches import ArrivalSample, SampledHolds
 from sluice.optimizer.function.waiting_time import SizeOrTimeout
@@ -39,7 +40,7 @@ MAX_ROUNDS = 20
 SAMPLED_ROUNDS = 2  # where arrivals are drawn, whose chance is rougher than what lies between timeouts
 CELLS_A_ROUND = 8
 ROUNDING = 1e-9  # of a probability: an SLO missed by no more is kept
-SELDOM = 1e-4  # of the batches: cold starts that rare are late whatever they take
+SELDOM = 1e-4  # of the requests: cold starts that rare are late whatever they take
 OnProgress = Callable[[float], None]
 Margins = Callable[[float, NDArray[np.intp]], Array]
 KeptFree = Callable[[float, NDArray[np.intp]], Array | float]
@@ -140,7 +141,7 @@ class Search:
     starts: FunctionStarts | None = None
     _laws: dict[float, SizeOrTimeout | SampledHolds] = field(default_factory=dict)
     _costs: dict[float, Array] = field(default_factory=dict)
-    _cold: dict[float, Array] = field(default_factory=dict)
+    _cold: dict[float, Shares] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.max_batch_size = self._largest_reached(max(service.max_batch_size for service in self.services))
@@ -181,15 +182,15 @@ class Search:
             law = self.law(timeout)
             invocation = self.compute @ law.batch_size_pmf.T + self.per_invocation[:, None]
             if self.starts is not None:
-                invocation = invocation + self.cold(timeout) * self.starts.usd[:, None]
+                invocation = invocation + self.cold(timeout).batches * self.starts.usd[:, None]
             cost = invocation / law.mean_batch_size
             self._costs[timeout] = np.where(self.allowed, cost, np.inf)
         return self._costs[timeout]
 
-    def cold(self, timeout: float) -> Array:
-        """Share of the batches that start cold by function and batch size, (n_services, max_batch_size)."""
+    def cold(self, timeout: float) -> Shares:
+        """Which start cold by function and batch size, (n_services, max_batch_size)."""
         if self.starts is None or not self.starts.matter:
-            return np.zeros(self.allowed.shape)
+            return Shares(np.zeros(self.allowed.shape), np.zeros(self.allowed.shape))
         if timeout not in self._cold:
             self._cold[timeout] = self.starts.by_function(
                 self.law(timeout).batch_size_pmf, np.full(self.max_batch_size - 1, timeout)
@@ -203,9 +204,9 @@ class Search:
     def within(self, timeout: float, latencies: Array, services: NDArray[np.intp]) -> Array:
         """Probability of a latency at most ``latencies`` (s), (len(services), max_batch_size, n_latencies).
 
-        Where next to no batch starts cold, those that do are taken to be late.
+        Where next to nobody starts cold, those who do are taken to be late.
         """
-        law, cold = self.law(timeout), self.cold(timeout)[services][..., None]
+        law, cold = self.law(timeout), self.cold(timeout).requests[services][..., None]
         warm = law.fraction_within(self.response[services], self.levels, latencies)
         if self.starts is None or cold.max(initial=0.0) <= SELDOM:
             return np.asarray((1 - cold) * warm)

@@ -12,6 +12,7 @@ import numpy as np
 from sluice.batching.documents import WarmEnvironments, quantile_of
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cold_starts import Share
 from sluice.optimizer.billing.cost import BatchCost, cost_of_parts
 from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
 from sluice.optimizer.recommend.application import Application, named
@@ -49,8 +50,10 @@ class ServedQueue:
         As a plan names it.
     cost : BatchCost
         Of a request.
-    cold_starts, init : float
-        Share of the batches that start cold, and the seconds that this takes.
+    cold : Share
+        Which share starts cold.
+    init : float
+        Seconds that this takes.
     warm : WarmEnvironments or None
         Environments that are kept warm for it, and for as many queues of its function as ``warm_queues`` says.
     functions : tuple of FunctionOfSizes
@@ -70,7 +73,7 @@ class ServedQueue:
     service: ServiceTimes
     function: str
     cost: BatchCost
-    cold_starts: float
+    cold: Share
     init: float
     bill: Callable[[float], BatchCost]
     warm: WarmEnvironments | None = None
@@ -79,6 +82,11 @@ class ServedQueue:
     loads: tuple[QueueAtLoad, ...] = ()
     one_function: str = ""
     recorded_rate: float | None = None
+
+    @property
+    def cold_starts(self) -> float:
+        """Share of the batches that start cold."""
+        return self.cold.batches
 
     @property
     def provisioned(self) -> int:
@@ -156,7 +164,7 @@ class ServedQueue:
     def latencies(self) -> tuple[LatencyPrediction, ...]:
         """Of a request of each application, cold starts among them."""
         each = (self.queue.law.latency(k, self.service) for k in range(len(self.applications)))
-        return tuple(with_cold_starts(of, self.cold_starts, self.init) for of in each)
+        return tuple(with_cold_starts(of, self.cold.requests, self.init) for of in each)
 
     def reached(self, k: int) -> Estimate:
         """The percentile of an application's promise, s; a point where its law is exact."""

@@ -26,6 +26,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.arrivals.superposition import superposed
+from sluice.optimizer.billing.cold_starts import NONE_COLD
 from sluice.optimizer.billing.cost import BatchCost, cost_of_parts, invocation_costs
 from sluice.optimizer.function.batching_law import SEARCH
 from sluice.optimizer.function.class_holds import shared_holds_law
@@ -213,8 +214,8 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
     def served(queue: SharedQueue, buffered: bool = True) -> ServedQueue:
         service, pmf, j = services[queue.service], queue.batch_size_pmf, queue.service
         holds = np.array(queue.policy.hold[1:-1])
-        cold = starts.share(j, pmf, holds, together(queue.applications)) if starts.matter else 0.0
-        cost = replace(billing, cold_start_probability=cold).cost(pmf, service, question.profile, buffered)
+        cold = starts.share(j, pmf, holds, together(queue.applications)) if starts.matter else NONE_COLD
+        cost = replace(billing, cold_start_probability=cold.batches).cost(pmf, service, question.profile, buffered)
         function = question.function_at(service.memory_mb)
         jumps = sum(-float(of.arrivals.D0.diagonal().min()) for of in queue.applications) * holds.max(initial=0.0)
         fullest = max(1.0, MOST_JUMPS / max(jumps, 1e-300))  # beyond it batches are taken to be as there
@@ -224,8 +225,8 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
             faster = tuple(replace(of, arrivals=of.arrivals.sped_up(factor)) for of in queue.applications)
             full = [of.arrivals.sped_up(min(factor, fullest)) for of in queue.applications]
             sizes = shared_holds_law(full, queue.slacks, holds, SEARCH).batch_size_pmf[-1]
-            cold = starts.share(j, sizes, holds, _superposed(faster)) if starts.matter else 0.0
-            return replace(billing, cold_start_probability=cold).cost(sizes, service, question.profile, buffered)
+            cold = starts.share(j, sizes, holds, _superposed(faster)) if starts.matter else NONE_COLD
+            return replace(billing, cold_start_probability=cold.batches).cost(sizes, service, question.profile, buffered)
 
         return ServedQueue(queue.of(asked), service, function, cost, cold, float(starts.seconds[j]), bill)
 

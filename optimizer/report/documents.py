@@ -40,6 +40,7 @@ def answer_document(answer: Answer, plan: Plan) -> Document:
         "arrival_rate": answer.arrival_rate,
         "recorded": recorded_document(answer.question.recorded),
         "late_on_record": None if answer.on_record is None else [estimate_document(share) for share in answer.on_record.late],
+        "late_on_fit": None if answer.late_on_fit is None else [estimate_document(share) for share in answer.late_on_fit],
         "cost_again": None if answer.cost_again is None else estimate_document(answer.cost_again),
         "best": _setting(answer.best, answer),
         "no_batching": _setting(answer.no_batching, answer) | {"keeps_slos": answer.no_batching_keeps_slo},
@@ -84,6 +85,7 @@ def _setting(setting: FunctionSetting, answer: Answer) -> Document:
         "latency": prediction_of(setting, shown_percentiles(answer.slos)).latency,
         "mean_batch_size": setting.mean_batch_size,
         "cold_starts": setting.cold_starts,
+        "cold_requests": setting.cold.requests,
         "cost": cost_document(setting.cost, answer.arrival_rate),
         **_fitted(setting, answer),
     }
@@ -96,6 +98,7 @@ def _kept_warm(warm: KeptWarm, answer: Answer) -> Document:
         "on_demand": warm.on_demand,
         "latency": prediction_of(warm, shown_percentiles(answer.slos)).latency,
         "cold_starts": warm.cold_starts,
+        "cold_requests": warm.cold.requests,
         "cost": cost_document(warm.cost, answer.arrival_rate),
         **_fitted(warm, answer),
         "competes": answer.warm_competes,

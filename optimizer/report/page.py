@@ -148,7 +148,7 @@ class _Page:
         """Whether to deploy; or that the promise was measured not to be kept."""
         measured = self.subject.measured
         if measured is None:
-            return wording.late_on_record(self.answer) or wording.verdict(self.answer)
+            return wording.late_in_run(self.answer) or wording.verdict(self.answer)
         reached = {slo.name: measured.percentile(slo.percentile) for slo in self.answer.slos}
         return wording.measured_late(self.answer.slos, reached) or wording.verdict(self.answer)
 

@@ -400,16 +400,20 @@ def measured_late(slos: Sequence[Slo], reached: Mapping[str, float | None]) -> s
     return f"Measured: the promise is not kept ({' and '.join(seen)})." if seen else ""
 
 
-def late_on_record(answer: Answer) -> str:
-    """What the winner does to the promise on the arrivals recorded, where it surely breaks it there; else nothing."""
+def late_in_run(answer: Answer) -> str:
+    """What the winner does to the promise on the arrivals recorded, or drawn, where it surely breaks it there; else nothing."""
     seen = [
         f"{100 * share.value:.3g} % are later than {promised(slo.latency)}, {100 * slo.error_budget:.3g} allowed"
-        for slo, share in answer.broken_on_record
+        for slo, share in answer.broken
     ]
     if not seen:
         return ""
-    why = "the fit is not what came (`sluice fit`)" if answer.winner.rests_on_fit else "many came at once, or started cold"
-    return f"Not kept on the arrivals that were recorded, by simulation: {' and '.join(seen)}; {why}. What follows is predicted."
+    on, why = "arrivals drawn from the fit", "more start cold than is estimated (`--keep-alive` says how long they are kept)"
+    if answer.on_record is not None:
+        on, why = "the arrivals that were recorded", "many came at once, or started cold"
+        if answer.winner.rests_on_fit:
+            why = "the fit is not what came (`sluice fit`)"
+    return f"Not kept on {on}, by simulation: {' and '.join(seen)}; {why}. What follows is predicted."
 
 
 def proof(answer: Answer) -> list[str]:

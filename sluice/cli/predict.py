@@ -21,7 +21,7 @@ from sluice.cli.slo_options import check_percentile, percent
 from sluice.cli.values import FILE, PERIOD, WAIT, integer
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing, ColdStarts
-from sluice.optimizer.billing.cold_starts import MOST_PROVISIONED
+from sluice.optimizer.billing.cold_starts import MOST_PROVISIONED, Share
 from sluice.optimizer.function import METHODS, MOST_BATCH, predict_latency, with_cold_starts
 from sluice.optimizer.recommend import PERCENTILES, provisioned_offers
 from sluice.optimizer.recommend.kept_warm import Provisioning
@@ -98,23 +98,23 @@ def command(
     prediction = predict_latency(process, service, batch_size, timeout, method)
     init = profile.init.get(memory_mb)
     told, pmf = billing.cold_start_probability, prediction.batch_size_pmf
-    seconds, cold = init.mean if init else 0.0, told
+    seconds = init.mean if init else 0.0
     starts, holds = ColdStarts(process, keep_alive), np.full(batch_size - 1, timeout)
     both = "none beside --provisioned: Lambda has not both at once"
     require(provisioned is None or not billing.snap_start, "--snap-start", billing.snap_start, both)
     warm = _warm(provisioned, pinged_every, keep_alive, seconds)
     if warm is None:
-        if cold is None:
-            cold = float(starts.of_batches(pmf, holds, service.mean_response[:batch_size], seconds))
-        cost = replace(billing, cold_start_probability=cold).cost(pmf, service, profile)
+        busy = service.mean_response[:batch_size]
+        cold = starts.of_table(pmf, holds, busy, seconds) if told is None else Share(told, told)
+        cost = replace(billing, cold_start_probability=cold.batches).cost(pmf, service, profile)
     else:
-        require(cold is None, "cold_start_probability", cold, "none beside what is kept warm, with which it is estimated")
+        require(told is None, "cold_start_probability", told, "none beside what is kept warm, with which it is estimated")
         (offer,) = provisioned_offers(profile, [memory_mb], billing, batch_size, mix)
         of = Provisioning.of(offer, starts, pmf, holds, seconds)
         most = f"none, as more than {MOST_PROVISIONED} batches may be under way, of which too little is known here: sluice simulate"
         require(of.most > 0, "provisioned, pinged_every", warm.provisioned or warm.pinged_every, most)
         _, cold = of.beyond(warm)
-        bill = replace(billing, cold_start_probability=cold).cost(pmf, service, profile)
+        bill = replace(billing, cold_start_probability=cold.batches).cost(pmf, service, profile)
         cost = of.cost(warm, bill, billing, process.arrival_rate)
     observed, fitted, rate = _recorded(arrivals, trace, size_column, mix), None, process.arrival_rate
     if observed is not None:
@@ -124,7 +124,7 @@ def command(
         function = Function(profile, memory_mb, billing, platform, batch_size, of_sizes)
         mean = None if told is None else prediction.mean_batch_size
         fitted, cost, rate = cost, cost_on(observed, _deployment(warm, function, policy), cost, mean), observed.arrival_rate
-    prediction = with_cold_starts(prediction, cold, seconds)
+    prediction = with_cold_starts(prediction, cold.requests, seconds)
     shown = sorted({check_percentile(p) for p in percentiles or PERCENTILES})
     latency = {percentile_name(p): prediction.percentile(p) for p in shown}
     simulated = prediction.confidence is not None
@@ -137,7 +137,8 @@ def command(
                 "arrival_rate": process.arrival_rate,
                 **prediction_document(prediction, latency),
                 **({"intervals": intervals, "confidence": prediction.confidence} if simulated else {}),
-                "cold_starts": cold,
+                "cold_starts": cold.batches,
+                "cold_requests": cold.requests,
                 "recorded": recorded_document(observed),
                 "cost": cost_document(cost, rate),
                 **({} if fitted is None else {"fitted_cost": cost_document(fitted, rate)}),
@@ -152,7 +153,8 @@ def command(
         table.add_row(f"latency {name}", milliseconds(value) + between)
     table.add_row("mean batch size", f"{prediction.mean_batch_size:.2f}")
     table.add_row("invocations/s", f"{process.arrival_rate / prediction.mean_batch_size:.4g}")
-    table.add_row("cold starts", f"{100 * cold:.2g} % of the invocations")
+    of_requests = f", with {100 * cold.requests:.2g} % of the requests" if cold.requests > 1.1 * cold.batches else ""
+    table.add_row("cold starts", f"{100 * cold.batches:.2g} % of the invocations{of_requests}")
     output.stdout.print(table)
     if simulated:
         output.stdout.print(

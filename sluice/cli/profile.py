@@ -27,6 +27,7 @@ from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
 from sluice.profiler.samples import Sample, describe_model, largest_batch, make_sample
+from sluice.profiler.way import INVOCATIONS as OF_WAY
 from sluice.profiler.way import BufferOfModel, measure_way
 from sluice.profiler.worker_invocations import WorkerInvocations, is_worker, payload_limit
 
@@ -158,8 +159,9 @@ def command(
     sweep = msgspec.structs.replace(sweep, memory_sizes=memory_sizes, batch_sizes=batch_sizes, samples=samples, model=model)
     if out is not None:
         _refuse_unwritable(out)
-    bound = _cost(sweep.cost_bound(), architecture, of_worker)
-    click.echo(f"The sweep costs at most {bound}; to that add the run under way when the time is up.", err=True)
+    bound = _cost(sweep.cost_bound(len(earlier)), architecture, of_worker)
+    of_way = f", and {OF_WAY} single requests for the way through the buffer" if asked_at is not None else ""
+    click.echo(f"The sweep costs at most {bound}; to that add the run under way when the time is up{of_way}.", err=True)
     if not yes and sys.stdin.isatty():
         click.confirm("Measure?", default=True, abort=True, err=True)
 

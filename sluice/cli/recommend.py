@@ -128,7 +128,7 @@ def _show(answer: Answer, seen: Seen | None) -> None:
     reached = {} if seen is None else {slo.name: seen.percentile(slo.percentile) for slo in answer.slos}
     if reached and (late := wording.measured_late(answer.slos, reached)):
         output.stdout.print(late)
-    elif broken := wording.late_on_record(answer):
+    elif broken := wording.late_in_run(answer):
         output.stdout.print(broken)
     output.stdout.print(wording.verdict(answer))
     output.stdout.print(_settings(answer))

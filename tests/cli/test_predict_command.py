@@ -51,6 +51,14 @@ def test_rare_invocations_start_cold_and_snapshots_are_priced(profile: str, docu
     assert cost["terms"]["restore"] > 0 and cost["fixed_terms"]["snapshot"] > 0
 
 
+def test_of_bursts_more_requests_start_cold_than_batches(profile: str, document_of: Document, shown_by: Callable[..., str]) -> None:
+    setting = ("--memory", "1769", "-b", "8", "-t", "0.05", "--keep-alive", "60s")
+    ask = ("predict", "--mmpp2", "300,1,1,0.05", "--profile", profile, *setting)
+    told = document_of(*ask)
+    assert told["cold_requests"] > 1.2 * told["cold_starts"] > 1e-3
+    assert " % of the invocations, with " in shown_by(*ask)
+
+
 def test_a_cold_start_is_billed_the_inits_of_the_profile(profile: str, tmp_path: Path, document_of: Document) -> None:
     ask = ("predict", "--poisson", "100", *SETTING, "--cold-start-probability", "0.01")
     with_init = document_of(*ask, "--profile", profile)

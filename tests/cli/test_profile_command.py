@@ -41,7 +41,7 @@ async def test_a_sweep_prints_its_cost_first_then_a_table_and_writes_the_profile
     code, out, err = await asyncio.to_thread(sluice, line)
     assert code == 0, err
     assert err.startswith(
-        "The sweep costs at most 45 invocations, 120 s and 353 GB-s: USD 0.0047 on AWS us-east-1, arm64, prices of "
+        "The sweep costs at most 46 invocations, 120 s and 353 GB-s: USD 0.0047 on AWS us-east-1, arm64, prices of "
     )
     assert err.index("costs at most") < err.index("It took") < err.index("wrote profile.json")
     assert "Service times of ruler-{memory_mb}:live, ms" in out and "INIT of cold starts (runs): " in out
@@ -160,7 +160,7 @@ async def test_a_worker_is_measured_by_its_address_and_says_itself_how_long_it_c
     async with running(served(Sleeper("ruler", 0.004, 0.001))) as (_, url):
         code, out, err = await asyncio.to_thread(sluice, f"profile {url} --batch-size 1,4 --min-runs 5 --max-runs 10")
     assert code == 0, err
-    assert err.startswith("The sweep costs at most 23 invocations and 120 s; to that add")
+    assert err.startswith("The sweep costs at most 24 invocations and 120 s; to that add")
     assert f"Service times of {url}, ms" in out
     profile = read(ServiceProfile, (tmp_path / "profile.json").read_bytes())
     assert [(p.memory_mb, p.batch_size) for p in profile.points] == [(memory_mb(), 1), (memory_mb(), 4)]

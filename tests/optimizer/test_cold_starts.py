@@ -19,7 +19,7 @@ from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.baselines import Situation, Workload, written
 from sluice.optimizer.billing import Billing
-from sluice.optimizer.billing.cold_starts import ColdStarts, _coming, cold_start_probability, in_batches, lost
+from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares, _time_in, cold_start_probability, in_batches, lost
 from sluice.optimizer.function import predict_latency
 from sluice.optimizer.recommend import Goal, Limits, Question, recommend
 from sluice.optimizer.recommend.candidate import plan_of
@@ -34,12 +34,12 @@ INIT = 0.4
 
 
 @cache
-def profile(init: float = INIT) -> ServiceProfile:
+def profile(init: float = INIT, slower: float = 1.0) -> ServiceProfile:
     """10 ms and 1 ms a request at 1769 MB, in proportion at 885 MB, batches up to 8."""
     points = []
     for memory_mb in (885, 1769):
         for n in (1, 2, 4, 8):
-            seconds = (0.01 + 0.001 * n) * 1769 / memory_mb
+            seconds = slower * (0.01 + 0.001 * n) * 1769 / memory_mb
             points.append(ProfilePoint(memory_mb, n, ServiceTime(seconds), seconds))
     return ServiceProfile(function="f-{memory_mb}", points=points, init={m: ServiceTime(init) for m in (885, 1769)} if init else {})
 
@@ -114,20 +114,26 @@ def test_environments_that_make_no_sense_name_their_field(field: str) -> None:
 # --- in batches, in bursts
 
 
-def simulated(arrivals: ArrivalProcess, batch_size: int, timeout: float, init: float, keep_alive: float, n: int) -> float:
-    """Share of the batches of a run, less its beginning, that start cold."""
+def simulated(
+    arrivals: ArrivalProcess, batch_size: int, timeout: float, init: float, keep_alive: float, n: int, slower: float = 1.0
+) -> Share:
+    """Which of the batches of a run, less its beginning, start cold, of a function that is ``slower``."""
     rng = np.random.default_rng(5)
     policy = policies.size_or_timeout(batch_size, timeout) if batch_size > 1 else policies.no_batching()
-    deployment = Deployment(policy, service_times(profile(), 1769), Environments(init, keep_alive))
+    deployment = Deployment(policy, service_times(profile(slower=slower), 1769), Environments(init, keep_alive))
     run = simulate_deployment(deployment, np.cumsum(arrivals.sample(n, rng)), rng)
-    return float(run.cold[run.first_of_batch >= n // 20].mean())
+    later = run.first_of_batch >= n // 20
+    cold, sizes = run.cold[later], run.batch_sizes[later]
+    return Share(float(cold.mean()), float(sizes[cold].sum() / sizes.sum()))
 
 
-def estimated(arrivals: ArrivalProcess, batch_size: int, timeout: float, init: float, keep_alive: float) -> float:
-    service = service_times(profile(), 1769)
+def estimated(
+    arrivals: ArrivalProcess, batch_size: int, timeout: float, init: float, keep_alive: float, slower: float = 1.0
+) -> Share:
+    service = service_times(profile(slower=slower), 1769)
     pmf = predict_latency(arrivals, service, batch_size, timeout).batch_size_pmf
     holds, busy = np.full(batch_size - 1, timeout), service.mean_response[:batch_size]
-    return float(ColdStarts(arrivals, keep_alive).of_batches(pmf, holds, busy, init))
+    return ColdStarts(arrivals, keep_alive).of_table(pmf, holds, busy, init)
 
 
 BURSTS = mmpp2(10, 0.5, 0.05, 0.01)
@@ -149,7 +155,29 @@ def test_the_estimate_is_near_what_a_long_run_shows(
     arrivals: ArrivalProcess, batch_size: int, timeout: float, keep_alive: float, init: float
 ) -> None:
     seen = simulated(arrivals, batch_size, timeout, init, keep_alive, 400_000)
-    assert seen > 2e-3 and estimated(arrivals, batch_size, timeout, init, keep_alive) == pytest.approx(seen, rel=0.15)
+    assert seen.batches > 2e-3 and estimated(arrivals, batch_size, timeout, init, keep_alive) == pytest.approx(seen, rel=0.15)
+
+
+CALLS = mmpp2(100, 1, 1, 0.05)
+
+
+@pytest.mark.parametrize(("init", "most"), [(0.4, 1.25), (3.0, 1.25), (30.0, 1.5)])
+@pytest.mark.parametrize("rate", [1.0, 5.7, 20.0])
+def test_who_comes_in_a_burst_while_environments_start_is_cold_beside_them(rate: float, init: float, most: float) -> None:
+    """The warm ones are busy for a while by chance, though in the mean they would do: of 30 s of INIT a tenth was estimated."""
+    arrivals = CALLS.sped_up(rate / CALLS.arrival_rate)
+    seen, found = simulated(arrivals, 1, 0.0, init, 60.0, 400_000), estimated(arrivals, 1, 0.0, init, 60.0)
+    assert seen.batches > 9e-4 and seen.batches / 1.1 < found.batches < seen.batches * most
+    assert found.requests == found.batches and seen.requests == seen.batches
+
+
+@pytest.mark.parametrize("init", [0.4, 3.0, 30.0])
+@pytest.mark.parametrize("timeout", [0.1, 0.4])
+def test_of_the_requests_more_start_cold_than_of_the_batches_as_bursts_fill_them(timeout: float, init: float) -> None:
+    seen, found = (of(CALLS, 8, timeout, init, 60.0, *n, 8.0) for of, n in ((simulated, (400_000,)), (estimated, ())))
+    assert seen.requests > 1.7 * seen.batches > 0.015
+    assert seen.requests / 1.5 < found.requests < seen.requests * 1.5
+    assert seen.batches / 1.5 < found.batches < seen.batches * 1.7
 
 
 def test_a_batch_size_that_hardly_ever_comes_starts_nothing_cold() -> None:
@@ -159,16 +187,16 @@ def test_a_batch_size_that_hardly_ever_comes_starts_nothing_cold() -> None:
     for largest in (6, 7, 14):
         pmf = predict_latency(poisson(0.2), service, largest, 0.1229).batch_size_pmf
         holds = np.full(largest - 1, 0.1229)
-        shares.append(float(ColdStarts(poisson(0.2)).of_batches(pmf, holds, seconds[:largest], 30.0)))
+        shares.append(ColdStarts(poisson(0.2)).of_table(pmf, holds, seconds[:largest], 30.0).batches)
         left, cold = ColdStarts(poisson(0.2)).beyond_provisioned(pmf, holds, seconds[:largest], 30.0)
-        assert cold[1] <= cold[0] == shares[-1] and left[1] < 1e-4
+        assert cold.batches[1] <= cold.batches[0] == shares[-1] and left[1] < 1e-4
     assert shares == pytest.approx([shares[0]] * 3, rel=1e-3) and shares[0] < 1e-8
 
 
 @pytest.mark.parametrize(("arrivals", "timeout"), [(poisson(20), 0.4), (BURSTS.sped_up(0.5), 0.4), (poisson(2), 0.4)])
 def test_batches_that_never_meet_are_never_cold(arrivals: ArrivalProcess, timeout: float) -> None:
-    assert simulated(arrivals, 8, timeout, 0.0, 300.0, 100_000) == 0.0
-    assert estimated(arrivals, 8, timeout, 0.0, 300.0) < 1e-5
+    assert simulated(arrivals, 8, timeout, 0.0, 300.0, 100_000) == Share(0.0, 0.0)
+    assert max(estimated(arrivals, 8, timeout, 0.0, 300.0)) < 1e-5
 
 
 @pytest.mark.parametrize("requests", [1.0, 1.3, 4.0, 50.0])
@@ -180,12 +208,13 @@ def test_between_the_points_of_its_grid_the_share_is_what_it_is_there() -> None:
     starts, one = ColdStarts(BURSTS, 60.0), np.ones(1)
     for busy in (0.013, 0.3, 1.7):
         exact = cold_start_probability(BURSTS, busy, 60.0)
-        assert starts.of_invocations(one, busy * one, 0 * one, np.ones(1, dtype=int), 0.0)[0] == pytest.approx(exact, rel=0.05)
+        found = starts.of_invocations(one, busy * one, Shares(0 * one, 0 * one), np.ones(1, dtype=int), busy * one, 0.0)
+        assert np.array(found) == pytest.approx(np.full((2, 1), exact), rel=0.05)
 
 
 @pytest.mark.parametrize(("keep_alive", "share"), [(0.0, 1.0), (np.inf, 0.0)])
 def test_environments_that_are_kept_for_ever_or_not_at_all(keep_alive: float, share: float) -> None:
-    assert estimated(poisson(3), 4, 0.1, 0.0, keep_alive) == share
+    assert estimated(poisson(3), 4, 0.1, 0.0, keep_alive) == Share(share, share)
 
 
 def test_of_many_environments_those_are_cold_that_a_fluid_needs_more() -> None:
@@ -205,11 +234,11 @@ def question(rate: float, latency: float, init: float = INIT, billing: Billing |
 def test_a_recommendation_predicts_what_the_estimate_says_of_its_setting() -> None:
     answer = recommend(question(0.02, 0.2))
     setting = answer.best
-    share = estimated(poisson(0.02), setting.batch_size, setting.timeout, INIT, 300.0)  # tables hold as long at first
+    share = estimated(poisson(0.02), setting.batch_size, setting.timeout, INIT, 300.0).batches  # tables hold as long at first
     assert setting.cold_starts == pytest.approx(share, rel=0.05) and setting.cold_starts > 0.002
     init = setting.cold_starts * INIT * setting.memory_mb / 1024 * Billing().prices.gb_second("x86_64") / setting.mean_batch_size
     assert setting.cost.init == pytest.approx(init)
-    assert setting.latency.probability_within(0.2) == pytest.approx(1 - setting.cold_starts, abs=1e-9)
+    assert setting.latency.probability_within(0.2) == pytest.approx(1 - setting.cold.requests, abs=1e-9)
     assert all(point.cost_per_request >= setting.cost.per_request * 0.999 for point in answer.frontier)
 
 
@@ -229,6 +258,30 @@ def test_a_promise_that_cold_starts_break_is_refused_and_the_reason_told() -> No
     nothing_dearer = replace(asked, goal=Goal(max_cost=1e-6))  # than what is not kept warm
     with pytest.raises(Infeasible, match=r"is 0\.41\d* s at 1769 MB .* where 55 % of the invocations start cold"):
         recommend(nothing_dearer)
+
+
+def test_batches_keep_a_promise_that_who_is_called_at_once_breaks_by_starting_cold() -> None:
+    """Of 5 requests/s 0.4 % find the warm environment busy, and start for 30 s; batches are far apart."""
+    asked = replace(question(5.0, 1.0, 30.0), slos=(Slo(1.0, 99.9),), environments=Environments(keep_alive=20.0))
+    answer = recommend(asked)
+    assert answer.feasible and not answer.no_batching_keeps_slo and answer.winner is answer.best and answer.best.batch_size > 1
+    assert answer.no_batching.cold_starts > 1e-3 > 1e-4 > answer.best.cold.requests
+    assert answer.late_on_fit is not None and answer.late_on_fit[0].high < 1e-3 and answer.broken == ()
+
+
+def test_a_promise_that_is_broken_on_arrivals_drawn_from_the_fit_is_said_before_all_else() -> None:
+    """Bursts of 400/s for 2 s, after which an environment more is cold again: that is underestimated."""
+    bursts = mmpp2(400, 2, 0.5, 0.02)
+    asked = replace(question(5.0, 1.0), profile=profile(30.0, 12.0), arrivals=bursts, slos=(Slo(1.0, 99),))
+    answer = recommend(replace(asked, environments=Environments(keep_alive=60.0)))
+    ((slo, share),) = answer.broken
+    assert slo == answer.slo and share.low > 0.02
+    said = wording.late_in_run(answer)
+    assert said.startswith(
+        f"Not kept on arrivals drawn from the fit, by simulation: {100 * share.value:.3g} % are later than 1000 ms"
+    )
+    told = replace(asked, billing=Billing(cold_start_probability=0.01))
+    assert recommend(told).late_on_fit is None
 
 
 def test_a_share_that_is_told_is_everybodys_and_none_that_none_is() -> None:
@@ -253,7 +306,8 @@ def test_who_comes_while_an_environment_starts_is_counted_by_the_exponential_of_
         n = arrivals.n_phases
         counted = np.zeros((n + 1, n + 1))
         counted[:n, :n], counted[:n, n] = arrivals.D0 + arrivals.D1, arrivals.D1.sum(axis=1)
-        assert _coming(arrivals, seconds) == pytest.approx(expm(counted * seconds)[:n, n], rel=1e-9)
+        coming = _time_in(arrivals, seconds) @ arrivals.D1.sum(axis=1)
+        assert coming == pytest.approx(expm(counted * seconds)[:n, n], rel=1e-9)
 
 
 # --- kept warm
@@ -308,7 +362,7 @@ def test_of_who_finds_the_pinged_environment_busy_as_many_start_cold_as_is_estim
     environments = Environments(0.0, 300.0, pinged_every=240.0)
     alone = Deployment(policies.no_batching(), service, environments)
     run = simulate_deployments({"": alone}, SampledArrivals(poisson(rate), 200_000, 1))[""]
-    _, cold = ColdStarts(poisson(rate), 300.0).beyond_provisioned(np.ones(1), np.empty(0), np.array([busy]), 0.0)
+    _, (cold, _) = ColdStarts(poisson(rate), 300.0).beyond_provisioned(np.ones(1), np.empty(0), np.array([busy]), 0.0)
     assert cold[1] * 0.85 < run.cold_share.value < cold[1] * 1.02  # a ping that finds the first busy keeps the second
     assert run.cold_share.value < 0.6 * cold[0]
 

@@ -116,7 +116,7 @@ def test_the_bill_is_that_of_each_function_by_its_share_of_the_requests() -> Non
         alone = np.zeros(n)
         alone[-1] = 1.0
         service = plan.sizes.question.services[j]
-        cold = plan.sizes.cold_starts(pmf, plan.assignment, 1.0)[j]
+        cold = plan.sizes.cold_starts(pmf, plan.assignment, 1.0)[j].batches
         batch = predict_cost(alone, service, Billing(cold_start_probability=cold), init_duration=0.5)
         billed += float(pmf[n - 1]) * n * batch.per_request
     assert plan.cost.per_request == pytest.approx(billed / plan.mean_batch_size, rel=1e-9)

@@ -13,6 +13,7 @@ from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime,
 from sluice.batching.policy import INF, Policy, decide
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.billing import Billing
+from sluice.optimizer.billing.cold_starts import Share
 from sluice.optimizer.recommend import Limits, Question
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.functions_by_size import Assignment, FunctionsBySize
@@ -149,10 +150,10 @@ def test_cold_starts_are_counted_at_each_load_for_each_function() -> None:
     assert all(cold.usd(of, factor) > warm.usd(of, factor) for factor in cold.factors)
     pmf = cold.batch_size_pmf(of, 0.001)
     apart, together = cold.cold_starts(pmf, of, 0.001), cold.cold_starts(pmf, (1,) * 6, 0.001)
-    assert set(apart) == {1, 2} and 1 >= apart[2] > together[1] > 0.2
+    assert set(apart) == {1, 2} and 1 >= apart[2].batches > together[1].batches > 0.2
     told = Question(poisson(5), profile(init=2.0), (Slo(0.06, 95),), Billing(cold_start_probability=0.1))
     share = FunctionsBySize(FunctionSettings(told), (0.1, 10.0))
-    assert share.usd(of, 1.0) > warm.usd(of, 1.0) and set(share.cold_starts(pmf, of, 1.0).values()) == {0.1}
+    assert share.usd(of, 1.0) > warm.usd(of, 1.0) and set(share.cold_starts(pmf, of, 1.0).values()) == {Share(0.1, 0.1)}
 
 
 def test_what_cannot_win_even_warm_is_left_out_and_nothing_else() -> None:

@@ -87,13 +87,13 @@ def test_as_many_that_come_next_cost_between_ends_that_are_the_wider_the_more_th
 
 def test_a_promise_that_is_broken_on_the_arrivals_recorded_is_said_before_all_else(answer: Answer) -> None:
     assert answer.on_record is not None and len(answer.on_record.late) == 1
-    assert answer.broken_on_record == () and wording.late_on_record(answer) == ""
+    assert answer.broken == () and wording.late_in_run(answer) == ""
     rng = np.random.default_rng(3)
     at_once = np.repeat(np.cumsum(rng.exponential(900.0, 200)), 20)  # which start cold together
-    (broken,) = replace(answer, question=replace(answer.question, recorded=recorded(at_once))).broken_on_record
+    (broken,) = replace(answer, question=replace(answer.question, recorded=recorded(at_once))).broken
     slo, share = broken
     assert slo == answer.slo and share.low > slo.error_budget
-    said = wording.late_on_record(replace(answer, question=replace(answer.question, recorded=recorded(at_once))))
+    said = wording.late_in_run(replace(answer, question=replace(answer.question, recorded=recorded(at_once))))
     assert said.startswith(f"Not kept on the arrivals that were recorded, by simulation: {100 * share.value:.3g} % are later than ")
 
 
