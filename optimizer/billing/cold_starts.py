@@ -107,11 +107,13 @@ class ColdStarts:
         Of the requests.
     keep_alive : float
         Seconds that an unused environment is kept.
+    understated : float
+        By how much more batches start cold that find others under way than is estimated, as a run has shown.
     """
 
-    def __init__(self, arrivals: ArrivalProcess, keep_alive: float = KEEP_ALIVE) -> None:
+    def __init__(self, arrivals: ArrivalProcess, keep_alive: float = KEEP_ALIVE, understated: float = 1.0) -> None:
         require(keep_alive >= 0, "keep_alive", keep_alive, "seconds >= 0")
-        self.arrivals, self.keep_alive = arrivals, keep_alive
+        self.arrivals, self.keep_alive, self._understated = arrivals, keep_alive, understated
         self._gathered = np.zeros((len(self._bounds), 1))  # logarithm of E exp(-bound * time until 0, 1, ... have come)
         self._ahead = np.ones((len(self._bounds), arrivals.n_phases))  # the same by phase, but for a factor
         self._factor = np.zeros(len(self._bounds))  # its logarithm
@@ -180,7 +182,7 @@ class ColdStarts:
         requests, busy = np.clip(requests, 1.0, most), np.maximum(busy, SHORTEST)
         alone, beside, usual = self._interpolated(requests, busy, init)
         meet = np.where(gathered > 1, self._gather(gathered, longest), 1.0)
-        beside = beside * np.minimum(1.0, meet / np.maximum(beside[0], usual))
+        beside = beside * np.minimum(1.0, meet / np.maximum(beside[0], usual)) * np.where(requests > 1, self._understated, 1.0)
         # Who is beside another is in a full batch: those are the more of all the larger, and all of them in a burst.
         batches = np.minimum(beside[0], (1 - apart.batches) * beside[1])
         return Shares(*np.minimum(alone + np.array([batches, (1 - apart.requests) * beside[1]]), 1.0))
@@ -207,7 +209,7 @@ class ColdStarts:
             meet = float(self._gather(gathered, longest)[0]) if gathered[0] > 1 else 1.0
             of_left = others[0] * np.clip(left, 0, meet)
             found.append([of_left, *(others * beyond * np.minimum(1.0, meet / np.maximum(beyond[0], usual)))])
-        left, *after = np.min(found, axis=0)
+        left, *after = np.minimum(np.min(found, axis=0) * [[1.0], *2 * [[self._understated if requests > 1 else 1.0]]], 1.0)
         return np.append(1.0, left), Shares(*(np.append(float(of), more) for of, more in zip(none, after, strict=True)))
 
     def _interpolated(self, requests: Array, busy: Array, init: float) -> tuple[Array, Array, Array]:

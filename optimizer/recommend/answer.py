@@ -17,7 +17,7 @@ from sluice.optimizer.recommend.function_setting import FunctionSetting
 from sluice.optimizer.recommend.kept_warm import HARM, KeptWarm
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.question import Question
-from sluice.optimizer.recommend.recorded import SeenOnRecord, late_on_fit, seen_on_record
+from sluice.optimizer.recommend.recorded import SeenOnFit, SeenOnRecord, seen_on_fit, seen_on_record
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 from sluice.optimizer.simulation.batch_means import Estimate
 
@@ -92,15 +92,28 @@ class Answer:
         return None if self.on_record is None else self.on_record.cost
 
     @cached_property
-    def late_on_fit(self) -> tuple[Estimate, ...] | None:
-        """Share of the requests beyond each SLO on arrivals drawn from the fit, where none are recorded and some start cold."""
-        return late_on_fit(self.question, self.winner)
+    def on_fit(self) -> SeenOnFit | None:
+        """What the winner does on arrivals drawn from the fit, where none are recorded and some start cold."""
+        return seen_on_fit(self.question, self.winner)
+
+    @property
+    def seen(self) -> SeenOnRecord | SeenOnFit | None:
+        """What the winner does in the one run or the other."""
+        return self.on_record or self.on_fit
 
     @property
     def broken(self) -> tuple[tuple[Slo, Estimate], ...]:
         """The promises that the winner surely breaks on the arrivals recorded or drawn, each with the share that is late there."""
-        late = self.late_on_fit if self.on_record is None else self.on_record.late
-        return tuple((slo, share) for slo, share in zip(self.slos, late or (), strict=False) if share.low > slo.error_budget)
+        late = () if self.seen is None else zip(self.slos, self.seen.late, strict=True)
+        return tuple((slo, share) for slo, share in late if share.low > slo.error_budget)
+
+    @property
+    def cold_understated(self) -> float:
+        """By how much more requests start cold in that run than is estimated, where it breaks a promise; else 1."""
+        winner = self.winner
+        if self.seen is None or not self.broken or not isinstance(winner, FunctionSetting | KeptWarm | EveryLoad):
+            return 1.0
+        return max(1.0, self.seen.cold / max(winner.cold.requests, 1e-9))
 
     @property
     def slos(self) -> tuple[Slo, ...]:

@@ -187,9 +187,14 @@ class EveryLoad:
         return self._here.mean_batch_size
 
     @property
+    def cold(self) -> Share:
+        """Which share of all starts cold, at the rate of the arrivals."""
+        return self._here.cold
+
+    @property
     def cold_starts(self) -> float:
-        """Share of all batches that start cold, at the rate of the arrivals."""
-        return self._here.cold.batches
+        """The same of the batches."""
+        return self.cold.batches
 
     @property
     def confidence(self) -> float | None:

@@ -37,7 +37,7 @@ class FunctionStarts:
         ]
         self.usd = np.array([cost.init + cost.restore for cost in costs])
         self.of: Callable[[ArrivalProcess], ColdStarts] = cache(
-            lambda arrivals: ColdStarts(arrivals, question.environments.keep_alive)
+            lambda arrivals: ColdStarts(arrivals, question.environments.keep_alive, question.cold_understated)
         )
 
     @property

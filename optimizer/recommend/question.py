@@ -159,6 +159,8 @@ class Question:
         How the platform runs the function beside workers; a cold start takes the INIT of the profile, where that was measured.
     mix : SizeMix or None
         The sizes of the requests, drawn independently, where the profile tells them apart.
+    cold_understated : float
+        By how much more batches start cold beside others than is estimated, as a run has shown (``recommend``).
     measured : SizedServices or None
         The profile's service times by size; by default they are read from it, and questions made of this one share them.
     without : sequence of ArrivalProcess
@@ -183,6 +185,7 @@ class Question:
     mix: SizeMix | None = None
     without: tuple[ArrivalProcess, ...] = ()
     recorded: TraceArrivals | None = None
+    cold_understated: float = 1.0
     measured: SizedServices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

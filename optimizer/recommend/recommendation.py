@@ -21,9 +21,16 @@ from sluice.optimizer.recommend.recorded import on_record
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 
+ROUNDS = 3
+SURELY_MORE = 1.05  # cold starts over those estimated, that are worth another search
+
 
 def recommend(question: Question, on_progress: Callable[[float], None] = lambda fraction: None) -> Answer:
     """The best memory size and table of the function, and the best workers.
+
+    Where it breaks a promise in a run over the arrivals recorded, or drawn from the fit, and more start cold there than is
+    estimated, it is sought again with as many, ``ROUNDS`` times at most. Where none keeps it there, it is the first, which says so
+    (``Answer.broken``).
 
     Parameters
     ----------
@@ -36,6 +43,18 @@ def recommend(question: Question, on_progress: Callable[[float], None] = lambda 
         No setting and no workers keep the SLOs, or the budget; carries the nearest setting.
     InvalidInput
     """
+    first = answer = _answer(question, on_progress)
+    for _ in range(ROUNDS):
+        if (more := answer.cold_understated) <= SURELY_MORE:
+            break
+        try:
+            answer = _answer(replace(question, cold_understated=answer.question.cold_understated * more), on_progress)
+        except Infeasible:
+            break
+    return first if answer.broken else answer
+
+
+def _answer(question: Question, on_progress: Callable[[float], None]) -> Answer:
     settings = FunctionSettings(question)
     workers, refused = _offered(question)
     try:

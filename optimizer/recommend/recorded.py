@@ -63,10 +63,13 @@ class SeenOnRecord(NamedTuple):
         tell the sizes of requests, which a run by itself does not, and where it costs nothing.
     late : tuple of Estimate
         Share of the requests beyond each SLO there; of workers by the way through buffer and network less.
+    cold : float
+        Share of the requests in batches that start cold.
     """
 
     cost: Estimate | None
     late: tuple[Estimate, ...]
+    cold: float
 
 
 def seen_on_record(question: Question, candidate: Candidate) -> SeenOnRecord | None:
@@ -79,11 +82,18 @@ def seen_on_record(question: Question, candidate: Candidate) -> SeenOnRecord | N
     mean, low, high = mean_of_another(Bill.of(deployment).by_block(run, first, length), np.full(BLOCKS, float(length)))
     serves, moves = candidate.cost.per_request, candidate.cost.moving
     cost = Estimate(serves + moves, serves * low / mean + moves, serves * high / mean + moves) if mean else None
-    return SeenOnRecord(cost, _late(question, run, first, length))
+    return SeenOnRecord(cost, _late(question, run, first, length), _cold(run, first))
 
 
-def late_on_fit(question: Question, candidate: Candidate) -> tuple[Estimate, ...] | None:
-    """Share of the requests beyond each SLO in a run over arrivals that are drawn from the fit, less its beginning.
+class SeenOnFit(NamedTuple):
+    """Share of the requests beyond each SLO, and of those in batches that start cold, in a run over drawn arrivals."""
+
+    late: tuple[Estimate, ...]
+    cold: float
+
+
+def seen_on_fit(question: Question, candidate: Candidate) -> SeenOnFit | None:
+    """One run over arrivals that are drawn from the fit, but for the first of them.
 
     It tells what the estimate of cold starts does not know; ``None`` where there are none, where arrivals are recorded, and where
     requests have sizes.
@@ -92,13 +102,20 @@ def late_on_fit(question: Question, candidate: Candidate) -> tuple[Estimate, ...
     if not starts or question.recorded is not None or question.mix is not None:
         return None
     times = np.cumsum(question.arrivals.sample(DRAWN, np.random.default_rng(0)))
-    return _late(question, *_run(_deployed(question, candidate), times))
+    run, first, length = _run(_deployed(question, candidate), times)
+    return SeenOnFit(_late(question, run, first, length), _cold(run, first))
 
 
 def _run(deployment: Deployment, times: Array) -> tuple[SimulationResult, int, int]:
     """A run over these arrivals, the first request that counts, and how many each of the blocks from there on has."""
     length = len(times) // (BLOCKS + 1)
     return simulate_deployment(deployment, times, np.random.default_rng(0)), len(times) - BLOCKS * length, length
+
+
+def _cold(run: SimulationResult, first: int) -> float:
+    later = run.first_of_batch >= first
+    cold, sizes = run.cold[later], run.batch_sizes[later]
+    return float(sizes[cold].sum() / sizes.sum())
 
 
 def _late(question: Question, run: SimulationResult, first: int, length: int) -> tuple[Estimate, ...]:
