@@ -16,14 +16,14 @@ inverted by the Euler method (Abate, Whitt, A unified framework, INFORMS J. Comp
 phase, over the phases of these seconds. Those who would find ``k + 1`` busy, too, are counted with c_{k+1}: so beside one of c_k
 are those whom B_k - B_{k+1} loses.
 
-Batches leave as if a request opened one with a probability that depends on its phase, one over the mean size of the batches that
-it opens, being held for an exponential time that gives the mean size of all. A batch that was held for longer than the one before
-takes finds none under way; one that must first gather ``n`` finds one only if ``n`` come while that runs (Chernoff's bound, for the
-largest of all, or of all but a few: whichever tells more), and where that is less often than it is taken to be, so is all. Who
-comes in a burst is in a large batch, and these find others under way: of the requests more start cold than of the batches.
+Batches open as ``opened_batches`` has it. One that was held for longer than the one before takes finds none under way; one that
+must first gather ``n`` finds one only if ``n`` come while that runs (Chernoff's bound, for the largest of all, or of all but a few:
+whichever tells more). So many are taken to come while others are under way that no more find one. Who comes in a burst is in a
+large batch, and these find others: of the requests more start cold than of the batches.
 
-A share costs milliseconds, so that it is interpolated between times and numbers of requests an invocation (``_REQUESTS``,
-``_SECONDS``), its logarithm linearly in the rate of invocations and in their time.
+A share costs milliseconds, so that it is interpolated between times, numbers of requests an invocation and parts that come beside
+others (``_SECONDS``, ``_REQUESTS``, ``_PARTS``), its logarithm linearly in the time and the rate of invocations, and in the
+logarithm of the part.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from numpy.typing import NDArray
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.billing.under_way import by_level, lost, lost_by_level, seen
+from sluice.optimizer.billing.opened_batches import OpenedBatches
+from sluice.optimizer.billing.under_way import by_level, lost, lost_by_level
 
 KEEP_ALIVE = 300.0  # s; AWS promises none, and what was measured publicly lies between 5 and 60 minutes
 SHORTEST = 1e-6  # s of an invocation, where the profile has none
@@ -48,6 +49,9 @@ _LEAST = 1e-18  # share of cold starts
 _SELDOM = (1e-6, 1e-3)  # shares of the batches that may be larger than what the others are told apart by
 _MANY = 1e3  # requests that come while an environment is kept, of which one invokes: all of these are cold
 _REQUESTS, _SECONDS = 2**0.25, 2.0  # steps of the interpolation
+_PARTS = 4.0  # the same of the part of the batches that come beside others
+_DEPTHS = np.arange(0.0, 13.0)
+_UNUSED = np.linspace(-1.0, 0.0, len(_DEPTHS))
 _TERMS = 14  # of a series in a step of 1/4, which is then exact to rounding
 
 
@@ -95,7 +99,7 @@ def finds_none(pmf: Array, holds: Array, busy: Array) -> Array:
 def shares(pmf: Array, among: Array) -> Shares:
     """Of batches of these sizes those that are among them with these probabilities, both (..., n_sizes)."""
     of_requests = pmf * np.arange(1, pmf.shape[-1] + 1)
-    return Shares(*((of * among).sum(axis=-1) / of.sum(axis=-1) for of in (pmf, of_requests)))
+    return Shares(*(np.minimum((of * among).sum(axis=-1) / of.sum(axis=-1), 1.0) for of in (pmf, of_requests)))
 
 
 class ColdStarts:
@@ -117,9 +121,10 @@ class ColdStarts:
         self._gathered = np.zeros((len(self._bounds), 1))  # logarithm of E exp(-bound * time until 0, 1, ... have come)
         self._ahead = np.ones((len(self._bounds), arrivals.n_phases))  # the same by phase, but for a factor
         self._factor = np.zeros(len(self._bounds))  # its logarithm
-        self._batches: Callable[[int], ArrivalProcess] = cache(lambda at: in_batches(arrivals, _REQUESTS**at))
-        self._levels: Callable[[int, int], Array] = cache(lambda at, busy: by_level(self._batches(at), _SECONDS**busy, keep_alive))
-        self._corner: Callable[[int, int, float], Array] = cache(self._at_corner)
+        self._batches: Callable[[int], OpenedBatches] = cache(lambda at: OpenedBatches(arrivals, _REQUESTS**at))
+        self._meets: Callable[[int, int], Array] = cache(lambda at, on: _meets(self._batches(at), _SECONDS**on))
+        self._levels: Callable[[int, int, int], Array] = cache(self._by_level)
+        self._corner: Callable[[int, int, int, float], Array] = cache(self._at_corner)
 
     def of_batches(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> Shares:
         """Which start cold under a table that takes all who wait.
@@ -142,25 +147,25 @@ class ColdStarts:
         """
         pmf = np.atleast_2d(batch_size_pmf)
         largest = pmf.shape[1] - np.argmax(pmf[:, ::-1] > 0, axis=1)
-        asked = pmf @ np.arange(1, pmf.shape[1] + 1), pmf @ busy, shares(pmf, finds_none(pmf, holds, busy))
-        # The batch before is hardly ever larger than some, whatever a table allows.
-        each = [self.of_invocations(*asked, *of, init) for of in self._gathered_by(largest, pmf, holds, busy)]
-        return Shares(*np.min(each, axis=0).reshape(2, *np.shape(batch_size_pmf)[:-1]))
+        requests = pmf @ np.arange(1, pmf.shape[1] + 1)
+        apart = shares(pmf, finds_none(pmf, holds, busy))
+        meet = (1 - apart.batches) * self._fill_in_time(largest, pmf, holds, busy)
+        found = self.of_invocations(requests, pmf @ busy, largest / requests, apart, meet, init)
+        return Shares(*np.reshape(found, (2, *np.shape(batch_size_pmf)[:-1])))
 
     def of_table(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> Share:
         """The same of one table."""
         return Share(*map(float, self.of_batches(batch_size_pmf, holds, busy, init)))
 
-    def _gathered_by(self, largest: Indices, pmf: Array, holds: Array, busy: Array) -> list[tuple[Indices, Array]]:
-        """Requests that a batch waits for which is not held for longer than the one before, (n,), and how long that takes at most.
+    def _fill_in_time(self, largest: Indices, pmf: Array, holds: Array, busy: Array) -> Array:
+        """At most the share of the batches, (n,), which who come in time for fill that the one before is still under way."""
+        longest, found = np.maximum.accumulate(busy), np.ones(len(pmf))
+        for of in (largest, *(np.minimum(usual, largest) for usual in largest_but_for_few(pmf))):
+            gathered = np.minimum(np.argmin(held_longer(of, holds, busy), axis=1) + 1, of)
+            found = np.minimum(found, self.come_within(gathered, longest[of - 1]))
+        return found
 
-        By how large that one may be.
-        """
-        each = (largest, *(np.minimum(usual, largest) for usual in largest_but_for_few(pmf)))
-        longest = np.maximum.accumulate(busy)
-        return [(np.minimum(np.argmin(held_longer(of, holds, busy), axis=1) + 1, of), longest[of - 1]) for of in each]
-
-    def of_invocations(self, requests: Array, busy: Array, apart: Shares, gathered: Indices, longest: Array, init: float) -> Shares:
+    def of_invocations(self, requests: Array, busy: Array, largest: Array, apart: Shares, meet: Array, init: float) -> Shares:
         """The same of invocations: all arrays of the same shape (n,), as is what is returned.
 
         Parameters
@@ -169,23 +174,24 @@ class ColdStarts:
             Mean number of requests that come from one invocation to the next, at least 1.
         busy : array
             Mean seconds of an invocation.
+        largest : array
+            Requests of the largest batch over those of the mean one.
         apart : Shares
             Of those that surely find none under way.
-        gathered : array of int
-            Requests that each of the others waits for.
-        longest : array
-            Seconds that the one before takes at most.
+        meet : array
+            At most the share of them that find others.
         """
         if self.keep_alive == 0 or np.isinf(self.keep_alive):
             return Shares(*np.full((2, len(requests)), float(self.keep_alive == 0)))
         most = max(1.0, _MANY * self.arrivals.arrival_rate * self.keep_alive)
         requests, busy = np.clip(requests, 1.0, most), np.maximum(busy, SHORTEST)
-        alone, beside, usual = self._interpolated(requests, busy, init)
-        meet = np.where(gathered > 1, self._gather(gathered, longest), 1.0)
-        beside = beside * np.minimum(1.0, meet / np.maximum(beside[0], usual)) * np.where(requests > 1, self._understated, 1.0)
+        meet = np.where(requests > 1, meet, 1.0)
+        alone, beside = self._interpolated(requests, busy, meet, init)
+        beside *= np.where(requests > 1, self._understated, 1.0)
+        batches = np.minimum(beside[0], meet)
         # Who is beside another is in a full batch: those are the more of all the larger, and all of them in a burst.
-        batches = np.minimum(beside[0], (1 - apart.batches) * beside[1])
-        return Shares(*np.minimum(alone + np.array([batches, (1 - apart.requests) * beside[1]]), 1.0))
+        larger = np.maximum(beside[1] / beside[0], (1 - apart.requests) / np.maximum(1 - apart.batches, _LEAST))
+        return Shares(*np.minimum(alone + np.array([batches, batches * np.minimum(larger, largest)]), 1.0))
 
     def beyond_provisioned(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> tuple[Array, Shares]:
         """Share of the batches that 0, 1, ... environments which are always there leave to others, and who starts cold.
@@ -195,49 +201,62 @@ class ColdStarts:
         """
         sizes = np.arange(1, len(batch_size_pmf) + 1)
         requests, mean = float(batch_size_pmf @ sizes), max(float(batch_size_pmf @ busy), SHORTEST)
-        batches, none = in_batches(self.arrivals, requests), self.of_batches(batch_size_pmf, holds, busy, init)
-        levels = by_level(batches, mean, self.keep_alive)
+        batches, none = OpenedBatches(self.arrivals, requests), self.of_batches(batch_size_pmf, holds, busy, init)
+        apart, largest = shares(batch_size_pmf, finds_none(batch_size_pmf, holds, busy)), np.array([len(batch_size_pmf)])
+        meet = (1 - float(apart.batches)) * float(self._fill_in_time(largest, batch_size_pmf[None], holds, busy)[0])
+        part, understated = 1.0, 1.0
+        if requests > 1:
+            part = float(_parts(np.array([meet]), _meets(batches, mean)[None])[0])
+            understated = self._understated
+        beside = batches.beside(part)
+        levels = by_level(batches.process, mean, self.keep_alive, beside)
         if len(levels) > MOST_PROVISIONED:
             return np.ones(1), Shares(*np.reshape(none, (2, 1)))
-        cold = _with_starts(levels, self.arrivals, batches, mean, init)
-        beyond = np.maximum(cold.sum(axis=1, keepdims=True) - np.cumsum(cold, axis=1), 0.0)
-        left = np.array([lost(batches, mean, n) for n in range(1, len(levels) + 1)])
-        usual = max(_LEAST, _meet(batches, mean))
-        found, pmf = [], batch_size_pmf[None]
-        others = 1 - np.array(shares(batch_size_pmf, finds_none(batch_size_pmf, holds, busy)))[:, None]
-        for gathered, longest in self._gathered_by(np.array([len(batch_size_pmf)]), pmf, holds, busy):
-            meet = float(self._gather(gathered, longest)[0]) if gathered[0] > 1 else 1.0
-            of_left = others[0] * np.clip(left, 0, meet)
-            found.append([of_left, *(others * beyond * np.minimum(1.0, meet / np.maximum(beyond[0], usual)))])
-        left, *after = np.minimum(np.min(found, axis=0) * [[1.0], *2 * [[self._understated if requests > 1 else 1.0]]], 1.0)
-        return np.append(1.0, left), Shares(*(np.append(float(of), more) for of, more in zip(none, after, strict=True)))
+        cold = _with_starts(levels, batches, mean, init, part) * understated
+        after, after_requests = np.maximum(cold.sum(axis=1, keepdims=True) - np.cumsum(cold, axis=1), 0.0)
+        larger = float((1 - apart.requests) / max(1 - float(apart.batches), _LEAST))
+        after_requests = np.minimum(np.maximum(after_requests, larger * after), largest[0] / requests * after)
+        left = [lost(batches.process, mean, n, beside) for n in range(1, len(levels) + 1)]
+        beyond = np.minimum([left, after, after_requests], [[meet], [meet], [1.0]])
+        return np.append(1.0, beyond[0]), Shares(*(np.append(float(of), more) for of, more in zip(none, beyond[1:], strict=True)))
 
-    def _interpolated(self, requests: Array, busy: Array, init: float) -> tuple[Array, Array, Array]:
+    def _interpolated(self, requests: Array, busy: Array, meet: Array, init: float) -> tuple[Array, Array]:
         """Of the cold the shares (2, n), of batches and requests, of those who find none under way, and of those who find some.
 
-        Last, (n,), with which probability a batch meets another as batches are taken to open, where most do.
+        ``meet`` is the share of the batches that find another.
         """
         at = np.floor(np.log(requests) / log(_REQUESTS) + 1e-9).astype(int)
         on = np.floor(np.log(busy) / log(_SECONDS) + 1e-9).astype(int)
         few, short = _REQUESTS**at, _SECONDS**on
         right = np.clip((1 / few - 1 / requests) / (1 / few - 1 / (few * _REQUESTS)), 0, 1)
         up = np.clip((busy - short) / (short * (_SECONDS - 1)), 0, 1)
-        found, nothing = np.zeros((5, len(requests))), np.zeros(5)
+        found, nothing = np.zeros((2, 2, len(requests))), np.zeros((2, 2))
         for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
             weight = (right if i else 1 - right) * (up if j else 1 - up)
-            weighed = zip((at + i).tolist(), (on + j).tolist(), weight.tolist(), strict=True)
-            corners = [self._corner(row, column, init) if part > 0 else nothing for row, column, part in weighed]
-            found += weight * np.array(corners).T
-        shares = np.exp(found)
-        return shares[:2], shares[2:4], shares[4]
+            cells, some = list(zip((at + i).tolist(), (on + j).tolist(), strict=True)), weight > 0
+            meets = np.array([self._meets(*cell) if there else _UNUSED for cell, there in zip(cells, some.tolist(), strict=True)])
+            depth = -np.log(_parts(meet, meets)) / log(_PARTS)
+            below = np.floor(depth + 1e-9).astype(int)
+            for deeper, share in ((0, 1 - (depth - below)), (1, depth - below)):
+                needed = some & (share > 1e-9)
+                if needed.any():
+                    asked = zip(cells, (below + deeper).tolist(), needed.tolist(), strict=True)
+                    corners = [self._corner(*cell, down, init) if there else nothing for cell, down, there in asked]
+                    found += weight * np.clip(share, 0, 1) * np.moveaxis(np.array(corners), 0, -1)
+        alone, beside = np.exp(found)
+        return alone, beside
 
-    def _at_corner(self, at: int, on: int, init: float) -> Array:
-        """The logarithms of all five at one corner of the grid."""
-        cold = _with_starts(self._levels(at, on), self.arrivals, self._batches(at), _SECONDS**on, init)
-        return np.log(np.maximum([*cold[:, 0], *cold[:, 1:].sum(axis=1), _meet(self._batches(at), _SECONDS**on)], _LEAST))
+    def _by_level(self, at: int, on: int, down: int) -> Array:
+        batches = self._batches(at)
+        return by_level(batches.process, _SECONDS**on, self.keep_alive, batches.beside(_PARTS**-down))
 
-    def _gather(self, gathered: Indices, busy: Array) -> Array:
-        """At most the probability that so many requests come within ``busy`` seconds."""
+    def _at_corner(self, at: int, on: int, down: int, init: float) -> Array:
+        """The logarithms of all four at one corner of the grid, (2, 2)."""
+        cold = _with_starts(self._levels(at, on, down), self._batches(at), _SECONDS**on, init, _PARTS**-down)
+        return np.log(np.maximum([cold[:, 0], cold[:, 1:].sum(axis=1)], _LEAST))
+
+    def come_within(self, gathered: Indices, busy: Array) -> Array:
+        """At most the probability that so many requests come within ``busy`` seconds, (n,); that one is there is sure."""
         while self._gathered.shape[1] <= gathered.max():
             ahead = np.einsum("xij,xj->xi", self._one_more, self._ahead)
             scale = ahead.max(axis=1)  # else a power of a hundred is less than a number holds
@@ -245,7 +264,7 @@ class ColdStarts:
             share = np.log(np.maximum(self._ahead @ self.arrivals.embedded, 1e-300))
             self._gathered = np.column_stack([self._gathered, self._factor + share])
         bound = self._bounds[:, None] * busy + self._gathered[:, gathered]
-        return np.asarray(np.exp(np.minimum(bound.min(axis=0), 0.0)))
+        return np.where(gathered > 1, np.exp(np.minimum(bound.min(axis=0), 0.0)), 1.0)
 
     @cached_property
     def _bounds(self) -> Array:
@@ -275,42 +294,37 @@ def cold_start_probability(
     """
     require(0 < busy_duration < inf, "busy_duration", busy_duration, "seconds > 0")
     require(0 < keep_alive < inf, "keep_alive", keep_alive, "seconds > 0")
-    cold = by_level(invocations, busy_duration, keep_alive)
-    return min(1.0, float(_with_starts(cold, invocations, invocations, busy_duration, init_duration)[0].sum()))
+    levels = by_level(invocations, busy_duration, keep_alive)
+    return min(1.0, float(_with_starts(levels, OpenedBatches(invocations, 1.0), busy_duration, init_duration, 1.0)[0].sum()))
 
 
-def in_batches(arrivals: ArrivalProcess, requests: float) -> ArrivalProcess:
-    """The arrivals that open batches of ``requests`` in the mean, each held for an exponential time."""
-    if requests <= 1:
-        return arrivals
-    flow, rate = arrivals.stationary @ arrivals.D1, arrivals.arrival_rate / requests
-    high = 2 * requests / arrivals.arrival_rate  # of the seconds held
-    while float((flow / (1 + seen(arrivals, high))).sum()) > rate:
-        high *= 2
-    low = 0.0
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if float((flow / (1 + seen(arrivals, middle))).sum()) > rate else (low, middle)
-    opening = arrivals.D1 / (1 + seen(arrivals, high))
-    return ArrivalProcess(arrivals.D0 + arrivals.D1 - opening, opening)
+def _meets(batches: OpenedBatches, busy: float) -> Array:
+    """The logarithm of how many find another, ascending, where the parts of ``_DEPTHS`` of them come beside others."""
+    return np.log([max(batches.meet(busy, float(_PARTS**-down)), 1e-300) for down in _DEPTHS[::-1]])
 
 
-def _meet(batches: ArrivalProcess, busy: float) -> float:
-    """How probable it is in the phase with most batches that one finds the only environment busy."""
-    return float(lost_by_level(batches, busy, 1)[1].max())
+def _parts(meet: Array, meets: Array) -> Array:
+    """The part of the batches beside others with which so many meet, at most all, (n,), by what ``_meets`` tells of each."""
+    wanted = np.log(np.maximum(meet, 1e-300))[:, None]
+    below = np.clip((meets <= wanted).sum(axis=1) - 1, 0, len(_DEPTHS) - 2)
+    least, most = (np.take_along_axis(meets, at[:, None], axis=1) for at in (below, below + 1))
+    on = np.clip((wanted - least) / np.maximum(most - least, 1e-300), 0, 1)[:, 0]
+    return np.asarray(_PARTS ** (below + on - (len(_DEPTHS) - 1)))
 
 
-def _with_starts(levels: Array, arrivals: ArrivalProcess, batches: ArrivalProcess, busy: float, init: float) -> Array:
+def _with_starts(levels: Array, batches: OpenedBatches, busy: float, init: float, part: float) -> Array:
     """Shares of batches and requests that are cold, (2, n_levels), by how many they find, with those while environments start."""
-    rates, opened = np.array([batches.D1.sum(axis=1), arrivals.D1.sum(axis=1)]), batches.D1.sum(axis=0)
-    sizes = np.divide(arrivals.D1.sum(axis=0), opened, out=np.ones(len(opened)), where=opened > 0)
-    of_all = np.array([1.0, arrivals.arrival_rate / batches.arrival_rate])[:, None]  # requests a batch
-    found = np.array([levels.sum(axis=1), levels @ sizes])
+    found = np.array([levels.sum(axis=1), levels @ batches.sizes])
     if init > 0:
-        blocked = -np.diff(lost_by_level(batches, busy, len(levels)), axis=0)
-        spent = _time_in(arrivals, init)
-        found += np.array([np.einsum("kj,ji,ki->k", levels, spent, blocked * rate) for rate in rates])
-    return np.asarray(found / of_all)
+        beside = batches.beside(part)
+        lost = lost_by_level(batches.process, busy, len(levels), beside)
+        spent = _time_in(batches.arrivals, init)
+        for of, process in zip(found, (batches.process, batches.arrivals), strict=True):
+            coming = process.D1 @ beside
+            more = coming * -np.diff(lost, axis=0)
+            more[0] += process.D1.sum(axis=1) - coming  # who is left out beside others finds none here
+            of += np.einsum("kj,ji,ki->k", levels, spent, more)
+    return np.asarray(found / np.array([[1.0], [batches.mean_size]]))
 
 
 @lru_cache(maxsize=64)

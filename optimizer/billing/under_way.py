@@ -22,35 +22,49 @@ _NEVER = 1e-11  # of the time that so many are under way
 _NODES = 9  # of the Euler method, which is then exact to 1e-6
 
 
-def lost(invocations: ArrivalProcess, busy: float, servers: int) -> float:
-    """Share of the invocations that find so many environments busy and go elsewhere: Erlang's loss, of a MAP."""
-    phases = _under_way(invocations.D0, invocations.D1, 1 / busy, servers)
-    return float((phases[-1] @ invocations.D1).sum()) / invocations.arrival_rate
+def lost(invocations: ArrivalProcess, busy: float, servers: int, beside: Array | None = None) -> float:
+    """Share of the invocations that find so many environments busy and go elsewhere: Erlang's loss, of a MAP.
+
+    Of those that find any under way the part ``beside`` comes, by phase after it (n_phases,); by default all.
+    """
+    thinned = some_of(invocations, beside)
+    phases = _under_way(invocations.D0, invocations.D1, thinned, 1 / busy, servers)
+    return float((phases[-1] @ thinned.D1).sum()) / invocations.arrival_rate
 
 
-def by_level(invocations: ArrivalProcess, busy: float, keep_alive: float) -> Array:
+def by_level(invocations: ArrivalProcess, busy: float, keep_alive: float, beside: Array | None = None) -> Array:
     """Share of the invocations that find 0, 1, ... under way and start cold, by phase after them: (n_levels, n_phases).
 
-    It ends where next to nobody is.
+    It ends where next to nobody is; ``beside`` as ``lost`` has it.
     """
     m, (n, part) = 1 / busy, _most_levels(invocations, busy)
     D0, D1 = invocations.D0 + (1 - part) * invocations.D1, part * invocations.D1
-    phases = _under_way(D0, D1, m, n)
+    thinned = some_of(invocations, part * (np.ones(len(D0)) if beside is None else beside))
+    phases = _under_way(D0, D1, thinned, m, n)
     tails = np.cumsum(phases[::-1].sum(axis=1))[::-1]
     levels = int(np.argmax(tails[1:] < _NEVER)) if (tails[1:] < _NEVER).any() else n
     down = phases * (np.arange(n + 1) * m / float((phases @ D1).sum()))[:, None]
     nodes, weights = _euler(_NODES)
     s = np.append(nodes, 1e-12) / keep_alive
-    return _cold(np.array(D0), np.array(D1), m, down[: levels + 1], s, weights / (s[:-1] * keep_alive))
+    at_none, beside_others = (np.array(D0), np.array(D1)), (np.array(thinned.D0), np.array(thinned.D1))
+    return _cold(*at_none, *beside_others, m, down[: levels + 1], s, weights / (s[:-1] * keep_alive))
 
 
-def lost_by_level(invocations: ArrivalProcess, busy: float, most: int) -> Array:
+def some_of(invocations: ArrivalProcess, part: Array | None) -> ArrivalProcess:
+    """Those invocations of which a ``part`` comes, by phase after it; all for ``None``."""
+    if part is None:
+        return invocations
+    coming = invocations.D1 * part
+    return ArrivalProcess(invocations.D0 + invocations.D1 - coming, coming)
+
+
+def lost_by_level(invocations: ArrivalProcess, busy: float, most: int, beside: Array) -> Array:
     """Erlang's loss of 0 to ``most`` environments at the load of those who come in one invocation, by phase: (most + 1, n_phases).
 
-    Of environments as ``by_level`` counts them.
+    Of environments and invocations as ``by_level`` counts them.
     """
     _, part = _most_levels(invocations, busy)
-    load = part * seen(invocations, busy)
+    load = part * seen(some_of(invocations, beside), busy)
     found = np.ones((most + 1, len(load)))
     for k in range(1, most + 1):
         found[k] = load * found[k - 1] / (k + load * found[k - 1])
@@ -69,9 +83,12 @@ def seen(arrivals: ArrivalProcess, seconds: float) -> Array:
     return np.asarray(np.linalg.solve(np.eye(arrivals.n_phases) / seconds - arrivals.D0 - arrivals.D1, arrivals.D1.sum(axis=1)))
 
 
-def _under_way(D0: Array, D1: Array, m: float, most: int) -> Array:
-    """Probability of every phase with 0, 1, ... under way, those that find ``most`` being lost: (most + 1, n_phases)."""
-    up = _one_more(np.array(D0), np.array(D1), float(m), most)
+def _under_way(D0: Array, D1: Array, thinned: ArrivalProcess, m: float, most: int) -> Array:
+    """Probability of every phase with 0, 1, ... under way, those that find ``most`` being lost: (most + 1, n_phases).
+
+    ``D0`` and ``D1`` are of those who find none, ``thinned`` of the others.
+    """
+    up = _one_more(np.array(D1), np.array(thinned.D0), np.array(thinned.D1), float(m), most)
     found = np.empty((most + 1, len(D0)))
     found[0] = stationary_distribution(D0 + m * up[0])
     for k in range(most):
@@ -80,10 +97,11 @@ def _under_way(D0: Array, D1: Array, m: float, most: int) -> Array:
 
 
 @compiled
-def _one_more(D0: Array, D1: Array, m: float, most: int) -> Array:
+def _one_more(first: Array, D0: Array, D1: Array, m: float, most: int) -> Array:
     """By what the phases with 0, 1, ... under way are multiplied for those with one more: (most, n_phases, n_phases).
 
-    ``R_k = D1 [(k + 1) m I - D0 - (k + 2) m R_{k+1}]^-1``, and the last of them with ``D0 + D1``.
+    ``R_k = D1 [(k + 1) m I - D0 - (k + 2) m R_{k+1}]^-1``, with ``first`` in place of the D1 before that where k = 0, and the last
+    of them with ``D0 + D1``.
     """
     n = len(D0)
     up = np.zeros((most + 1, n, n))
@@ -94,7 +112,7 @@ def _one_more(D0: Array, D1: Array, m: float, most: int) -> Array:
                 matrix[j, i] = -D0[i, j] - (k + 2) * m * up[k + 1, i, j]
                 if k == most - 1:
                     matrix[j, i] -= D1[i, j]
-                right[j, i] = D1[i, j]
+                right[j, i] = first[i, j] if k == 0 else D1[i, j]
             matrix[i, i] += (k + 1) * m
         _solve(matrix, right)
         for i in range(n):
@@ -104,8 +122,11 @@ def _one_more(D0: Array, D1: Array, m: float, most: int) -> Array:
 
 
 @compiled
-def _cold(D0: Array, D1: Array, m: float, down: Array, s: Array, weights: Array) -> Array:
-    """The clipped shares of ``by_level``: ``down`` by which level and phase one ends, ``s`` with its last as good as 0."""
+def _cold(first0: Array, first1: Array, D0: Array, D1: Array, m: float, down: Array, s: Array, weights: Array) -> Array:
+    """The clipped shares of ``by_level``: ``down`` by which level and phase one ends, ``s`` with its last as good as 0.
+
+    ``first0`` and ``first1`` are of those who find none under way.
+    """
     n, levels = len(D0), len(down) - 1
     entered = np.nonzero(D1.sum(axis=0))[0]  # no passage ends in another phase
     passage = np.zeros((len(s), n, len(entered)), np.complex128)
@@ -115,10 +136,10 @@ def _cold(D0: Array, D1: Array, m: float, down: Array, s: Array, weights: Array)
         for x in range(len(s)):
             for i in range(n):
                 for j in range(n):
-                    matrix[i, j] = -D0[i, j]
+                    matrix[i, j] = -first0[i, j] if k == 0 else -D0[i, j]
                 for e in range(len(entered)):
                     matrix[i, entered[e]] -= k * m * passage[x, i, e]
-                    right[i, e] = D1[i, entered[e]]
+                    right[i, e] = first1[i, entered[e]] if k == 0 else D1[i, entered[e]]
                 matrix[i, i] += s[x] + k * m
             _solve(matrix, right)
             passage[x] = right

@@ -147,13 +147,15 @@ class FunctionsBySize:
             if share > _NEVER and starts.told is not None:
                 found[j] = Share(starts.told, starts.told)
             elif share > _NEVER:
-                same = np.ones(len(largest))
+                same = np.ones(1)
                 apart = Shares(*(same * of for of in shares(batches, none)))
                 gathered = np.argmax((functions == j) & ~held, axis=1) + 1
                 mean = float(batches @ self._busy[j, : len(pmf)]) / share
-                asked = same / (invocations * share), same * mean, apart, gathered, longest
-                cold = self._starts(factor).of_invocations(*asked, float(starts.seconds[j]))
-                found[j] = Share(*(float(of.min()) for of in cold))
+                largest_of = float(np.flatnonzero(batches)[-1] + 1) * share / float(batches @ np.arange(1, len(pmf) + 1))
+                of = self._starts(factor)
+                meet = (1 - apart.batches) * of.come_within(gathered, longest).min()
+                asked = same / (invocations * share), same * mean, same * largest_of, apart, meet
+                found[j] = Share(*(float(share[0]) for share in of.of_invocations(*asked, float(starts.seconds[j]))))
         return found
 
     def whole(self, assignment: Assignment) -> Policy:

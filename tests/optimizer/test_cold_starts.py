@@ -19,7 +19,9 @@ from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.baselines import Situation, Workload, written
 from sluice.optimizer.billing import Billing
-from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares, _time_in, cold_start_probability, in_batches, lost
+from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares, _time_in, cold_start_probability
+from sluice.optimizer.billing.opened_batches import in_batches
+from sluice.optimizer.billing.under_way import lost
 from sluice.optimizer.function import predict_latency
 from sluice.optimizer.recommend import Goal, Limits, Question, recommend, recommendation
 from sluice.optimizer.recommend.candidate import plan_of
@@ -177,8 +179,7 @@ def test_who_comes_in_a_burst_while_environments_start_is_cold_beside_them(rate:
 def test_of_the_requests_more_start_cold_than_of_the_batches_as_bursts_fill_them(timeout: float, init: float) -> None:
     seen, found = (of(CALLS, 8, timeout, init, 60.0, *n, 8.0) for of, n in ((simulated, (400_000,)), (estimated, ())))
     assert seen.requests > 1.7 * seen.batches > 0.015
-    assert seen.requests / 1.5 < found.requests < seen.requests * 1.5
-    assert seen.batches / 1.5 < found.batches < seen.batches * 1.7
+    assert all(few < of < 2.2 * few for few, of in zip(seen, found, strict=True))  # full batches meet more regularly than is taken
 
 
 def test_a_batch_size_that_hardly_ever_comes_starts_nothing_cold() -> None:
@@ -209,7 +210,7 @@ def test_between_the_points_of_its_grid_the_share_is_what_it_is_there() -> None:
     starts, one = ColdStarts(BURSTS, 60.0), np.ones(1)
     for busy in (0.013, 0.3, 1.7):
         exact = cold_start_probability(BURSTS, busy, 60.0)
-        found = starts.of_invocations(one, busy * one, Shares(0 * one, 0 * one), np.ones(1, dtype=int), busy * one, 0.0)
+        found = starts.of_invocations(one, busy * one, one, Shares(0 * one, 0 * one), one, 0.0)
         assert np.array(found) == pytest.approx(np.full((2, 1), exact), rel=0.05)
 
 
