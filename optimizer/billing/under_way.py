@@ -27,9 +27,9 @@ def lost(invocations: ArrivalProcess, busy: float, servers: int, beside: Array |
 
     Of those that find any under way the part ``beside`` comes, by phase after it (n_phases,); by default all.
     """
-    thinned = some_of(invocations, beside)
-    phases = _under_way(invocations.D0, invocations.D1, thinned, 1 / busy, servers)
-    return float((phases[-1] @ thinned.D1).sum()) / invocations.arrival_rate
+    some = _some_of(invocations, beside)
+    phases = _under_way(invocations.D0, invocations.D1, *some, 1 / busy, servers)
+    return float((phases[-1] @ some[1]).sum()) / invocations.arrival_rate
 
 
 def by_level(invocations: ArrivalProcess, busy: float, keep_alive: float, beside: Array | None = None) -> Array:
@@ -39,23 +39,22 @@ def by_level(invocations: ArrivalProcess, busy: float, keep_alive: float, beside
     """
     m, (n, part) = 1 / busy, _most_levels(invocations, busy)
     D0, D1 = invocations.D0 + (1 - part) * invocations.D1, part * invocations.D1
-    thinned = some_of(invocations, part * (np.ones(len(D0)) if beside is None else beside))
-    phases = _under_way(D0, D1, thinned, m, n)
+    some = _some_of(invocations, part * (np.ones(len(D0)) if beside is None else beside))
+    phases = _under_way(D0, D1, *some, m, n)
     tails = np.cumsum(phases[::-1].sum(axis=1))[::-1]
     levels = int(np.argmax(tails[1:] < _NEVER)) if (tails[1:] < _NEVER).any() else n
     down = phases * (np.arange(n + 1) * m / float((phases @ D1).sum()))[:, None]
     nodes, weights = _euler(_NODES)
     s = np.append(nodes, 1e-12) / keep_alive
-    at_none, beside_others = (np.array(D0), np.array(D1)), (np.array(thinned.D0), np.array(thinned.D1))
-    return _cold(*at_none, *beside_others, m, down[: levels + 1], s, weights / (s[:-1] * keep_alive))
+    return _cold(
+        np.array(D0), np.array(D1), np.array(some[0]), np.array(some[1]), m, down[: levels + 1], s, weights / (s[:-1] * keep_alive)
+    )
 
 
-def some_of(invocations: ArrivalProcess, part: Array | None) -> ArrivalProcess:
-    """Those invocations of which a ``part`` comes, by phase after it; all for ``None``."""
-    if part is None:
-        return invocations
-    coming = invocations.D1 * part
-    return ArrivalProcess(invocations.D0 + invocations.D1 - coming, coming)
+def _some_of(invocations: ArrivalProcess, part: Array | None) -> tuple[Array, Array]:
+    """Both rates of invocations of which a ``part`` comes, by phase after it; all for ``None``."""
+    coming = invocations.D1 * (1.0 if part is None else part)
+    return invocations.D0 + invocations.D1 - coming, coming
 
 
 def lost_by_level(invocations: ArrivalProcess, busy: float, most: int, beside: Array) -> Array:
@@ -64,7 +63,7 @@ def lost_by_level(invocations: ArrivalProcess, busy: float, most: int, beside: A
     Of environments and invocations as ``by_level`` counts them.
     """
     _, part = _most_levels(invocations, busy)
-    load = part * seen(some_of(invocations, beside), busy)
+    load = part * seen(invocations, busy, beside)
     found = np.ones((most + 1, len(load)))
     for k in range(1, most + 1):
         found[k] = load * found[k - 1] / (k + load * found[k - 1])
@@ -78,19 +77,23 @@ def _most_levels(invocations: ArrivalProcess, busy: float) -> tuple[int, float]:
     return min(n, MOST_LEVELS), min(1.0, MOST_LEVELS / n)
 
 
-def seen(arrivals: ArrivalProcess, seconds: float) -> Array:
-    """Mean number of arrivals within an exponential time, by phase at its beginning: (n_phases,)."""
-    return np.asarray(np.linalg.solve(np.eye(arrivals.n_phases) / seconds - arrivals.D0 - arrivals.D1, arrivals.D1.sum(axis=1)))
+def seen(arrivals: ArrivalProcess, seconds: float, part: Array | None = None) -> Array:
+    """Mean number of arrivals within an exponential time, by phase at its beginning: (n_phases,).
+
+    Of those of which a ``part`` counts, by phase after them; by default all.
+    """
+    coming = arrivals.D1.sum(axis=1) if part is None else arrivals.D1 @ part
+    return np.asarray(np.linalg.solve(np.eye(arrivals.n_phases) / seconds - arrivals.D0 - arrivals.D1, coming))
 
 
-def _under_way(D0: Array, D1: Array, thinned: ArrivalProcess, m: float, most: int) -> Array:
+def _under_way(first0: Array, first1: Array, D0: Array, D1: Array, m: float, most: int) -> Array:
     """Probability of every phase with 0, 1, ... under way, those that find ``most`` being lost: (most + 1, n_phases).
 
-    ``D0`` and ``D1`` are of those who find none, ``thinned`` of the others.
+    ``first0`` and ``first1`` are of those who find none, ``D0`` and ``D1`` of the others.
     """
-    up = _one_more(np.array(D1), np.array(thinned.D0), np.array(thinned.D1), float(m), most)
+    up = _one_more(np.array(first1), np.array(D0), np.array(D1), float(m), most)
     found = np.empty((most + 1, len(D0)))
-    found[0] = stationary_distribution(D0 + m * up[0])
+    found[0] = stationary_distribution(first0 + m * up[0])
     for k in range(most):
         found[k + 1] = found[k] @ up[k]
     return np.asarray(found / found.sum())

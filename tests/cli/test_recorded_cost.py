@@ -84,7 +84,8 @@ def test_every_command_says_one_cost_of_a_plan_on_a_trace(
     assert run["cost"]["per_request"] == pytest.approx(usd, rel=1e-9)
     assert answer["recorded"]["n_requests"] == len(bursty.read_text().splitlines())
     assert answer["cost_again"]["low"] < answer["cost_again"]["value"] < answer["cost_again"]["high"]
-    chosen = next(of for of in (answer["every_load"], answer["best"]) if of is not None and of.get("taken", True))
+    taken = (answer["kept_warm"], "function kept warm"), (answer["every_load"], "function"), (answer["best"], "function")
+    chosen = next(of for of, name in taken if of is not None and of.get("taken", True) and name == answer["winner"])
     assert chosen["cost"]["per_request"] == usd
     text = " ".join(shown_by("recommend", *asked, *SLO, "--model", "m").split())
     by_request = chosen["cost"]["by_request"]
