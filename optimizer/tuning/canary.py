@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.batching.documents import Plan, Route
@@ -27,8 +30,8 @@ def single_route(plan: Plan) -> Route:
 def require_plain(plan: Plan) -> None:
     """Raise unless control knows how to follow this plan."""
     names = tuple(route.name for route in plan.all_routes)
-    if names not in (("",), (SERVING, CANARY)) or plan.classes or plan.size is not None or plan.warm:
-        what = "classes" if plan.classes else "size" if plan.size is not None else "warm" if plan.warm else "routes"
+    if names not in (("",), (SERVING, CANARY)) or plan.classes or plan.size is not None:
+        what = "classes" if plan.classes else "size" if plan.size is not None else "routes"
         raise InvalidInput(f"plan.{what}", ", ".join(names), "a plan of one queue, as control makes them")
 
 
@@ -43,6 +46,7 @@ def plain(plan: Plan, route: Route, setup: TuningSetup) -> Plan:
         digest="",
         predicted=None,
         memory_mb=setup.memory_of(route.function),
+        warm=route.warm,
     )
 
 
@@ -53,9 +57,10 @@ def trying(base: Plan, other: Plan, share: float) -> Plan:
     there for it, and leave the function nothing to do.
     """
     own, its = base.all_routes[0], other.all_routes[0]
-    tried = Route(CANARY, its.function, its.policy, share, beside=its.beside)
+    tried = Route(CANARY, its.function, its.policy, share, beside=its.beside, warm=its.warm)
     if its.policy.servers is not None:
         first, *others = its.beside
         tried = Route(CANARY, first.function, first.policy, share, beside=others)
-    routes = [Route(SERVING, own.function, own.policy, 1 - share, beside=own.beside), tried]
-    return replace(base, function="", policy=None, beside=[], routes=routes, memory_mb=None, digest="", predicted=None)
+    routes = [Route(SERVING, own.function, own.policy, 1 - share, beside=own.beside, warm=own.warm), tried]
+    nothing: dict[str, Any] = {"function": "", "policy": None, "beside": [], "warm": UNSET, "memory_mb": None}
+    return replace(base, routes=routes, digest="", predicted=None, **nothing)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec import UNSET
 
 from sluice.batching import policy as policies
 from sluice.batching.documents import Beside, Plan, PolicyDocument, ServiceProfile, Slo
@@ -188,4 +189,5 @@ def _plan(
         slo=setup.slos[0],
         other_slos=list(setup.slos[1:]),
         memory_mb=memory_mb,
+        warm=setup.warm_of([function, *(name for name, _ in beside)]) or UNSET,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log
 
-from sluice.batching.documents import PLACEHOLDER, ServiceProfile, Slo
+from sluice.batching.documents import PLACEHOLDER, ServiceProfile, Slo, WarmEnvironments
 from sluice.batching.errors import require
 from sluice.batching.policy import INF
 from sluice.optimizer.billing.cost import Billing
@@ -44,6 +45,10 @@ class TuningSetup:
     servers : int, optional
         So many workers of the only offer are there, whatever comes, and nothing else serves: the plan is their table. The profile
         is theirs.
+    warm : WarmEnvironments, optional
+        Environments that are kept warm, of the function that plans name ``warm_function``, whatever serves: what they cost by the
+        hour, or a ping, is in no plan's cost.
+    warm_function : str
 
     Raises
     ------
@@ -63,6 +68,8 @@ class TuningSetup:
     offers: tuple[WorkerOffer, ...] = ()
     worker_start: float = 60.0
     servers: int | None = None
+    warm: WarmEnvironments | None = None
+    warm_function: str = ""
 
     def __post_init__(self) -> None:
         profile = self.profile
@@ -87,10 +94,17 @@ class TuningSetup:
             theirs, called = self.offers[0].function, self.function_at(sizes[0])
             is_theirs = profile is not None and theirs == called
             require(is_theirs, "profile.function", called, f"{theirs}: the profile is that of the servers")
+        if self.warm is not None:
+            known = f"one of the function's: {', '.join(map(self.function_at, sizes))}"
+            require(self.memory_of(self.warm_function) is not None, "warm_function", self.warm_function, known)
 
     def function_at(self, memory_mb: int) -> str:
         """The function with so much memory, as a plan names it."""
         return self.function.replace(PLACEHOLDER, str(memory_mb))
+
+    def warm_of(self, functions: Sequence[str]) -> WarmEnvironments | None:
+        """What is kept warm where these functions serve, beside one another: known of one that serves alone."""
+        return self.warm if list(functions) == [self.warm_function] else None
 
     def memory_of(self, function: str) -> int | None:
         """The memory size (MB) at which a plan names the function so; ``None`` where at none of those that may be chosen."""

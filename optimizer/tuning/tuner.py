@@ -218,6 +218,8 @@ class Tuner:
                 offered = any(offer.function == name for offer in self.setup.offers)
                 known = self.setup.memory_of(name) is not None or offered
                 require(known, "plan.function", name, f"a function of {self.setup.function}, or workers that are offered")
+            warm = self.setup.warm_of(route.functions)
+            require((route.warm or None) == warm, "plan.warm", route.warm or None, f"what is there as far as is known: {warm}")
 
     # --- what it says
 

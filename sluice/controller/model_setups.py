@@ -83,6 +83,7 @@ class ModelSetups:
                 require(len(addresses) in (1, self.servers), "plan.function", without_password(named), one_each)
                 profile, function = replace(profile, function=named), named
             offers = (machine_offer(without_password(profile.function), profile, 0.0, self.max_batch_size),)
+        warm = next((route for route in plan.all_routes if route.warm), None)
         setup = TuningSetup(
             plan.model,
             slos,
@@ -93,6 +94,8 @@ class ModelSetups:
             max_batch_size=self.max_batch_size,
             offers=offers,
             servers=self.servers,
+            warm=None if warm is None else warm.warm or None,
+            warm_function="" if warm is None else warm.function,
         )
         return Tuner(setup, self.settings)
 

@@ -18,7 +18,7 @@ import redis
 from msgspec.structs import replace
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo
+from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo, WarmEnvironments
 from sluice.batching.errors import InvalidInput
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.arrival_record import Arrivals
@@ -203,6 +203,8 @@ def test_a_model_is_set_up_by_its_profile_or_else_by_what_its_plan_says() -> Non
         ModelSetups().tuner(plan())
     with pytest.raises(InvalidInput, match="slo"):
         ModelSetups().tuner(replace(sized, slo=None, digest=""))
+    warm = ModelSetups().tuner(replace(sized, warm=WarmEnvironments(2), digest="")).setup
+    assert (warm.warm, warm.warm_function) == (WarmEnvironments(2), "f")
     with pytest.raises(InvalidInput, match="--profile"):
         by_model([("a.json", profile), ("b.json", profile)])
 

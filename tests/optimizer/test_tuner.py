@@ -9,8 +9,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec import UNSET, structs
 
-from sluice.batching.documents import Beside, Plan, PolicyDocument, ProfilePoint, RequestClass, ServiceProfile, ServiceTime, Slo
+from sluice.batching.documents import (
+    Beside,
+    Plan,
+    PolicyDocument,
+    ProfilePoint,
+    RequestClass,
+    ServiceProfile,
+    ServiceTime,
+    Slo,
+    WarmEnvironments,
+)
 from sluice.batching.errors import InvalidInput
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import greedy, no_batching, size_or_timeout
@@ -25,7 +36,8 @@ from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.tuning import candidates
-from sluice.optimizer.tuning.canary import CANARY, single_route, trying
+from sluice.optimizer.tuning.canary import CANARY, plain, single_route, trying
+from sluice.optimizer.tuning.candidates import unbatched
 from sluice.optimizer.tuning.changes import Alarm
 from sluice.optimizer.tuning.day_counts import BUCKET, DAY, MOST_BUCKETS
 from sluice.optimizer.tuning.decision import Decision, Trigger
@@ -817,3 +829,51 @@ def test_where_few_come_the_last_200_of_a_day_are_compared_and_the_cheapest_that
     assert first.at == pytest.approx(times[200], abs=300) and 5 < len(others) < 20
     assert first.plan is not None and first.plan.memory_mb == 885 and len(run.plans) == 2
     assert (run.latency[210:] > within).mean() < most_late
+
+
+# --- what is kept warm
+
+
+def kept_warm(warm: WarmEnvironments, init: float = 2.0) -> TuningSetup:
+    return TuningSetup("m", (SLO,), profile_of(885, 1769, init=init), warm=warm, warm_function="f-1769")
+
+
+@pytest.mark.parametrize("warm", [WarmEnvironments(1), WarmEnvironments(pinged_every=240.0)])
+def test_a_plan_is_rehearsed_with_what_is_kept_warm_for_its_function_and_goes_on_saying_so(warm: WarmEnvironments) -> None:
+    """One in a minute and a half: a twentieth starts cold without it, and is late."""
+    setup, times = kept_warm(warm), poisson_times(0.011, 1500)
+    late = {}
+    for name, of in (("warm", setup), ("cold", TuningSetup("m", (SLO,), setup.profile))):
+        run = rehearse(
+            deployment_of(plan_without_batching().all_routes[0], of, profile_of(885, 1769, init=2.0)), times, [SLO], 100.0
+        )
+        late[name] = run.late[0].value
+    assert late["warm"] < 0.003 and late["cold"] > 0.03
+    tuner = Tuner(setup)
+    with pytest.raises(InvalidInput, match=r"plan\.warm: none was given; needed: what is there as far as is known: Warm"):
+        tuner.in_force(plan_without_batching(), float(times[0]))
+    tuner.in_force(structs.replace(plan_without_batching(), warm=warm, digest=""), float(times[0]))
+    run = simulate_control(setup, times, step=300.0)
+    _, last = run.plans[-1]
+    assert (last.function, last.warm) == ("f-1769", warm)  # the other memory size starts cold
+    assert (run.latency[300:] > SLO.latency).mean() < 0.01
+    proposed = {of.plan.function: of.plan.warm for of in unbatched(setup)}
+    assert proposed == {"f-1769": warm, "f-885": UNSET}
+
+
+def test_what_is_kept_warm_by_the_hour_is_in_the_cost_of_no_plan() -> None:
+    times, setup = poisson_times(20, 4000), kept_warm(WarmEnvironments(5))
+    route = plan_without_batching().all_routes[0]
+    runs = [rehearse(deployment_of(route, of, PROFILE), times, [SLO], 100.0) for of in (setup, SETUP)]
+    warm, cold = (run.cost_per_request.value for run in runs)
+    assert 0.5 * cold < warm < cold  # what is provisioned is billed less by the second
+
+
+def test_a_memory_size_is_tried_beside_what_is_kept_warm() -> None:
+    warm = WarmEnvironments(pinged_every=240.0)
+    serving, other = structs.replace(plan_without_batching(), warm=warm, digest=""), plan_without_batching(885)
+    both = trying(serving, other, 0.05)
+    assert [route.warm for route in both.routes] == [warm, UNSET] and not both.warm
+    assert plain(both, both.routes[0], kept_warm(warm)).warm == warm
+    with pytest.raises(InvalidInput, match=r"warm_function: 'g-1' is not allowed; allowed: one of the function's: f-885, f-1769"):
+        TuningSetup("m", (SLO,), profile_of(885, 1769), warm=warm, warm_function="g-1")
