@@ -202,11 +202,11 @@ class Dispatcher:
             else:
                 self._telemetry.answered(answer.status, now - caller.came, route, caller.told, waited)
         elif error is None:
-            self._telemetry.left(now - caller.came, caller.told)
+            self._telemetry.left(now - caller.came, caller.told, caller.batch_size > 0)
             self._left(caller)
             self._callers.forget(caller.item.id)  # who was told is forgotten already
         elif isinstance(error, SluiceError):
-            self._telemetry.refused(error, caller.told)
+            self._telemetry.refused(error, caller.told, caller.batch_size > 0)
             if isinstance(error, (DeadlinePassed, Draining)):
                 self._left(caller)
 

@@ -332,7 +332,7 @@ class ModelTelemetry:
         self._by_status: dict[int, Count] = {}
         self._latencies, self._batch_sizes = Sample(), Sample()
         self._count = self._late = 0
-        self.unanswered_late = 0  # requests without an answer that broke the promise, since this process began
+        self.unanswered_late = 0  # requests that broke the promise without an answer, in no batch, since this process began
         self._slo = float("inf")
         self._plan_labels: set[tuple[str, str, str, str]] = set()
         self._functions: dict[str, tuple[Count, Count]] = {}  # of the plan in force: batches, requests
@@ -467,13 +467,13 @@ class ModelTelemetry:
         """A function is not asked for a while."""
         self._telemetry._suspensions.labels(self.name).value += 1
 
-    def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
-        """A request got an error of the buffer instead of an answer."""
-        self._not_answered(reason_of(error), float("inf"), told)
+    def refused(self, error: Exception, told: Told = NOTHING_TOLD, in_batch: bool = False) -> None:
+        """A request got an error of the buffer instead of an answer, which was ``in_batch`` that left or not."""
+        self._not_answered(reason_of(error), float("inf"), told, in_batch)
 
-    def left(self, waited: float, told: Told = NOTHING_TOLD) -> None:
+    def left(self, waited: float, told: Told = NOTHING_TOLD, in_batch: bool = False) -> None:
         """A caller went away ``waited`` seconds after he came."""
-        self._not_answered("ClientLeft", waited, told)
+        self._not_answered("ClientLeft", waited, told, in_batch)
 
     @property
     def unanswered(self) -> dict[str, int]:
@@ -530,11 +530,12 @@ class ModelTelemetry:
         stream.write(json.dumps(line) + "\n")
         stream.flush()
 
-    def _not_answered(self, error: str, latency: float, told: Told) -> None:
+    def _not_answered(self, error: str, latency: float, told: Told, in_batch: bool) -> None:
         if error not in self._refused:
             self._refused[error] = self._telemetry._refusals.labels(self.name, error)
         self._refused[error].value += 1
-        self.unanswered_late += self._counted(told, latency)
+        late = self._counted(told, latency)
+        self.unanswered_late += late and not in_batch
 
     def _counted(self, told: Told, latency: float) -> bool:
         """A request has ended, after so long (``inf``: without the answer); whether that broke the promise."""
@@ -618,13 +619,13 @@ class RouteTelemetry:
         """As of the model."""
         self._model.answered_together(latencies, waited)
 
-    def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
+    def refused(self, error: Exception, told: Told = NOTHING_TOLD, in_batch: bool = False) -> None:
         """As of the model."""
-        self._model.refused(error, told)
+        self._model.refused(error, told, in_batch)
 
-    def left(self, waited: float, told: Told = NOTHING_TOLD) -> None:
+    def left(self, waited: float, told: Told = NOTHING_TOLD, in_batch: bool = False) -> None:
         """As of the model."""
-        self._model.left(waited, told)
+        self._model.left(waited, told, in_batch)
 
     def sent(self, batch_size: int, function: str) -> None:
         """A batch leaves for a function."""

@@ -4,7 +4,8 @@ Key    ``NAMESPACE:{model}:unanswered``, a hash: the name of an error -> request
        since 1970, by the clock of who counted it). Errors are those of ``sluice_refusals_total``: one process adds ``MOST_ERRORS``
        of them at a time, and as many are told.
 Key    ``NAMESPACE:{model}:unanswered-late``, a stream of ``MOST_LATE`` entries, dated by Redis: ``n`` more of them broke the
-       promise, which who goes away before it has passed does not. Of none there is no entry.
+       promise (the first of the plan, or that of their class), which who goes away before it has passed does not, and were in no
+       batch that left: of those the record of batches tells. Of none there is no entry.
 
 Every process adds what is new once in ``EVERY`` seconds, and at its end; what could not be added is with the next, and what was
 added without an answer is counted twice.
@@ -45,7 +46,7 @@ class Unanswered(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """How many requests had no answer since a process began, by error, and how many of them broke the promise."""
+    """How many requests had no answer since a process began, by error, and how many broke the promise and were in no batch."""
 
     by_error: Mapping[str, int]
     late: int
@@ -76,7 +77,7 @@ class UnansweredCounts:
         counts = {name.decode(errors="replace"): int(n) for name, n in sorted(told.items()) if n.isdigit()}
         now = int(seconds) + int(microseconds) / 1e6
         first = max(0, math.ceil(1000 * (now - window)))
-        [entries] = await ask(self._servers, key, ("XRANGE", _late(key), first, "+", "COUNT", MOST_LATE))
+        [entries] = await ask(self._servers, key, ("XREVRANGE", _late(key), "+", first, "COUNT", MOST_LATE))
         late = {entry_id: int(n) for entry_id, fields in entries if (n := dict(pairs(fields)).get(LATE, b"")).isdigit()}
         late_for = max((now - int(entry_id.partition(b"-")[0]) / 1000 for entry_id in late), default=0.0)
         return Unanswered(_number(since), dict(list(counts.items())[:MOST_ERRORS]), sum(late.values()), late_for)

@@ -22,8 +22,8 @@ whichever tells more). So many are taken to come while others are under way that
 large batch, and these find others: of the requests more start cold than of the batches.
 
 A share costs milliseconds, so that it is interpolated between times, numbers of requests an invocation and parts that come beside
-others (``_SECONDS``, ``_REQUESTS``, ``_PARTS``), its logarithm linearly in the time and the rate of invocations, and in the
-logarithm of the part.
+others (``_SECONDS``, ``_REQUESTS``, ``_PARTS``), its logarithm linearly in the rate of invocations, and in the logarithms of the
+time and of the part; between them it is a tenth off at most.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MOST_PROVISIONED = 100
 _LEAST = 1e-18  # share of cold starts
 _SELDOM = (1e-6, 1e-3)  # shares of the batches that may be larger than what the others are told apart by
 _MANY = 1e3  # requests that come while an environment is kept, of which one invokes: all of these are cold
-_REQUESTS, _SECONDS = 2**0.25, 2.0  # steps of the interpolation
+_REQUESTS, _SECONDS = 2**0.25, 2**0.5  # steps of the interpolation
 _PARTS = 4.0  # the same of the part of the batches that come beside others
 _DEPTHS = np.arange(0.0, 13.0)
 _UNUSED = np.linspace(-1.0, 0.0, len(_DEPTHS))
@@ -217,7 +217,8 @@ class ColdStarts:
         larger = float((1 - apart.requests) / max(1 - float(apart.batches), _LEAST))
         after_requests = np.minimum(np.maximum(after_requests, larger * after), largest[0] / requests * after)
         left = [lost(batches.process, mean, n, beside) for n in range(1, len(levels) + 1)]
-        beyond = np.minimum([left, after, after_requests], [[meet], [meet], [1.0]])
+        most = np.array([[meet], [min(meet, float(none.batches))], [float(none.requests)]])
+        beyond = np.minimum(np.array([left, after, after_requests]), most)
         return np.append(1.0, beyond[0]), Shares(*(np.append(float(of), more) for of, more in zip(none, beyond[1:], strict=True)))
 
     def _interpolated(self, requests: Array, busy: Array, meet: Array, init: float) -> tuple[Array, Array]:
@@ -229,7 +230,7 @@ class ColdStarts:
         on = np.floor(np.log(busy) / log(_SECONDS) + 1e-9).astype(int)
         few, short = _REQUESTS**at, _SECONDS**on
         right = np.clip((1 / few - 1 / requests) / (1 / few - 1 / (few * _REQUESTS)), 0, 1)
-        up = np.clip((busy - short) / (short * (_SECONDS - 1)), 0, 1)
+        up = np.clip(np.log(busy / short) / log(_SECONDS), 0, 1)
         found, nothing = np.zeros((2, 2, len(requests))), np.zeros((2, 2))
         for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
             weight = (right if i else 1 - right) * (up if j else 1 - up)

@@ -109,9 +109,14 @@ class Answer:
 
     @property
     def cold_understated(self) -> float:
-        """By how much more requests start cold in that run than is estimated, where it breaks a promise; else 1."""
+        """By how much more requests start cold in that run than is estimated, where it breaks a promise; else 1.
+
+        Of what is called for each request by itself the estimate is near; 1 then as well.
+        """
         winner = self.winner
         if self.seen is None or not self.broken or not isinstance(winner, FunctionSetting | KeptWarm | EveryLoad):
+            return 1.0
+        if winner.policy.max_batch_size == 1:
             return 1.0
         return max(1.0, self.seen.cold / max(winner.cold.requests, 1e-9))
 

@@ -23,6 +23,7 @@ from sluice.optimizer.recommend.worker_setting import WorkerSetting
 
 ROUNDS = 3
 SURELY_MORE = 1.05  # cold starts over those estimated, that are worth another search
+MOST_MORE = 1000.0  # times as many as estimated that are believed
 
 
 def recommend(question: Question, on_progress: Callable[[float], None] = lambda fraction: None) -> Answer:
@@ -45,10 +46,12 @@ def recommend(question: Question, on_progress: Callable[[float], None] = lambda 
     """
     first = answer = _answer(question, on_progress)
     for _ in range(ROUNDS):
-        if (more := answer.cold_understated) <= SURELY_MORE:
+        before = answer.question.cold_understated
+        more = min(before * answer.cold_understated, MOST_MORE)
+        if more <= before * SURELY_MORE:
             break
         try:
-            answer = _answer(replace(question, cold_understated=answer.question.cold_understated * more), on_progress)
+            answer = _answer(replace(question, cold_understated=more), on_progress)
         except Infeasible:
             break
     return first if answer.broken else answer

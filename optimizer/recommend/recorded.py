@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.question import Question
@@ -28,7 +29,9 @@ from sluice.optimizer.simulation.streaming import simulate_deployments
 from sluice.optimizer.traces.record import latest
 
 MOST_RUN = 1 << 20  # arrivals: a tenth of a second a candidate
-DRAWN = 1 << 18  # arrivals of the fit, where none are recorded
+DRAWN = 1 << 18  # arrivals of the fit at least, where none are recorded
+STARTS = 3.0  # times INIT, after which a run has the environments that it needs
+MIXES = 30.0  # times that a fit forgets its phase, of which a run tells what is usual
 
 Setting = TypeVar("Setting", bound=Candidate)
 
@@ -64,7 +67,7 @@ class SeenOnRecord(NamedTuple):
     late : tuple of Estimate
         Share of the requests beyond each SLO there; of workers by the way through buffer and network less.
     cold : float
-        Share of the requests in batches that start cold.
+        Share of the requests in batches that start cold; 0 where it is not long enough for all environments to start first.
     """
 
     cost: Estimate | None
@@ -77,12 +80,13 @@ def seen_on_record(question: Question, candidate: Candidate) -> SeenOnRecord | N
     arrivals = question.recorded
     if arrivals is None or arrivals.sizes is not None:
         return None
-    deployment = _deployed(question, candidate)
-    run, first, length = _run(deployment, arrivals.times)
+    deployment, times = _deployed(question, candidate), arrivals.times
+    run, first, length = _run(deployment, times)
     mean, low, high = mean_of_another(Bill.of(deployment).by_block(run, first, length), np.full(BLOCKS, float(length)))
     serves, moves = candidate.cost.per_request, candidate.cost.moving
     cost = Estimate(serves + moves, serves * low / mean + moves, serves * high / mean + moves) if mean else None
-    return SeenOnRecord(cost, _late(question, run, first, length), _cold(run, first))
+    settled = bool(question.profile.init) and times[first] - times[0] > _settled_after(question)
+    return SeenOnRecord(cost, _late(question, run, first, length), _cold(run, first) if settled else 0.0)
 
 
 class SeenOnFit(NamedTuple):
@@ -93,22 +97,42 @@ class SeenOnFit(NamedTuple):
 
 
 def seen_on_fit(question: Question, candidate: Candidate) -> SeenOnFit | None:
-    """One run over arrivals that are drawn from the fit, but for the first of them.
+    """One run over arrivals that are drawn from the fit, but for the first of them, in which environments start.
 
-    It tells what the estimate of cold starts does not know; ``None`` where there are none, where arrivals are recorded, and where
-    requests have sizes.
+    It tells what the estimate of cold starts does not know; ``None`` where there are none, where arrivals are recorded, where
+    requests have sizes, and where ``MOST_RUN`` arrivals take less time than it takes until that is told.
     """
     starts = question.profile.init and question.billing.cold_start_probability is None
     if not starts or question.recorded is not None or question.mix is not None:
         return None
-    times = np.cumsum(question.arrivals.sample(DRAWN, np.random.default_rng(0)))
-    run, first, length = _run(_deployed(question, candidate), times)
+    process, settled = question.arrivals, _settled_after(question)
+    wanted = max(2 * settled, MIXES / _slowest(process)) * process.arrival_rate
+    if wanted > MOST_RUN:
+        return None
+    times = np.cumsum(process.sample(max(DRAWN, int(wanted)), np.random.default_rng(0)))
+    run, first, length = _run(_deployed(question, candidate), times, settled)
     return SeenOnFit(_late(question, run, first, length), _cold(run, first))
 
 
-def _run(deployment: Deployment, times: Array) -> tuple[SimulationResult, int, int]:
-    """A run over these arrivals, the first request that counts, and how many each of the blocks from there on has."""
+def _settled_after(question: Question) -> float:
+    """Seconds after which a run has the environments that it needs."""
+    return STARTS * max(init.mean for init in question.profile.init.values()) + max(slo.latency for slo in question.slos)
+
+
+def _slowest(process: ArrivalProcess) -> float:
+    """How fast the phases of a process forget, 1/s."""
+    decays = np.sort(-np.linalg.eigvals(process.D0 + process.D1).real)
+    return float(decays[1]) if len(decays) > 1 else np.inf
+
+
+def _run(deployment: Deployment, times: Array, settled: float = 0.0) -> tuple[SimulationResult, int, int]:
+    """A run over these arrivals, the first request that counts, and how many each of the blocks from there on has.
+
+    It is in the first of ``BLOCKS`` + 1 equal parts, or after so many seconds.
+    """
     length = len(times) // (BLOCKS + 1)
+    if settled:
+        length = min(length, int((times > times[0] + settled).sum()) // BLOCKS)
     return simulate_deployment(deployment, times, np.random.default_rng(0)), len(times) - BLOCKS * length, length
 
 

@@ -139,10 +139,10 @@ async def test_a_buffer_counts_in_its_redis_what_was_left_without_an_answer(
         while not (await counts.of("m")).by_error:
             await asyncio.sleep(0.02)
     service.model("m").telemetry.refused(StoreUnavailable("away"))
-    for waited in (0.01, 30.0):
-        service.model("m").telemetry.left(waited)
+    for waited, in_batch in ((0.01, False), (30.0, False), (30.0, True)):
+        service.model("m").telemetry.left(waited, in_batch=in_batch)
     await service.stop()
     found = await counts.of("m", window=60.0)
-    assert found.by_error == {"StoreUnavailable": 2, "ClientLeft": 2} and found.since is not None
-    assert found.late == 3  # who left soon was promised nothing by then
+    assert found.by_error == {"StoreUnavailable": 2, "ClientLeft": 3} and found.since is not None
+    assert found.late == 3  # who left soon was promised nothing by then, and of who was in a batch its record tells
     await counts.close()

@@ -149,6 +149,9 @@ def test_what_is_provisioned_is_paid_by_the_hour_and_leaves_next_to_nothing_cold
     ask = ("predict", "--poisson", "0.002", "--profile", profile, "--memory", "1769", "-b", "1", "-t", "0")
     cold, warm = document_of(*ask), document_of(*ask, "--provisioned", "1")
     assert cold["cold_starts"] > 0.5 and warm["cold_starts"] < 1e-3
+    often = ("predict", "--mmpp2", "100,1,1,0.05", "--profile", profile, "--memory", "1769", "-b", "8", "-t", "0.05")
+    none, one = document_of(*often), document_of(*often, "--provisioned", "1")
+    assert one["cold_starts"] <= none["cold_starts"] and one["cold_requests"] <= none["cold_requests"]
     assert cold["latency"]["p95"] > 0.4 > 0.05 > warm["latency"]["p95"]
     assert warm["cost"]["terms"]["machines"] > 0 == warm["cost"]["terms"]["pings"]
 
