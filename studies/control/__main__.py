@@ -15,7 +15,7 @@ from .results import read, write
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.control`."""
-    parser = study_parser(__package__, description, "run the loads anew first, three quarters of an hour")
+    parser = study_parser(__package__, description, "run the loads anew first, ten minutes")
     parser.add_argument("folder", nargs="?", type=Path, help="where the traces are that the project does not ship")
     parser.add_argument("--load", action="append", metavar="NAME", help="this load alone, several times")
     options = parser.parse_args(arguments)

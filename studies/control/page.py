@@ -28,7 +28,7 @@ def page(rows: Sequence[Row]) -> str:
         [
             "# A plan that is tuned while requests come",
             """
-            Made by `python -m studies.control --compute [TRACES_FOLDER]`, which takes three quarters of an hour of one core, from
+            Made by `python -m studies.control --compute [TRACES_FOLDER]`, which takes ten minutes of one core, from
             the data that it leaves in [control.csv](../studies/data/control.csv).""",
             "## What it does",
             """
