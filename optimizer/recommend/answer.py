@@ -111,12 +111,13 @@ class Answer:
     def cold_understated(self) -> float:
         """By how much more requests start cold in that run than is estimated, where it breaks a promise; else 1.
 
-        Of what is called for each request by itself the estimate is near; 1 then as well.
+        1 as well where others are late, too, and of what is called for each request by itself, as there the estimate is near.
         """
         winner = self.winner
         if self.seen is None or not self.broken or not isinstance(winner, FunctionSetting | KeptWarm | EveryLoad):
             return 1.0
-        if winner.policy.max_batch_size == 1:
+        enough = all(share.value - self.seen.cold <= slo.error_budget for slo, share in self.broken)
+        if winner.policy.max_batch_size == 1 or not enough:
             return 1.0
         return max(1.0, self.seen.cold / max(winner.cold.requests, 1e-9))
 
