@@ -286,8 +286,10 @@ async def replay(
         told = _Sizes(size_header.lower().encode(), np.asarray(sizes, dtype=np.float64)[: len(intended)].tolist())
     load = _Load(intended, target, body, timeout, on_progress, told)
     was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()  # a collection in the middle would be a pause that the server did not cause
+    if was_enabled:
+        # A collection in the middle would be a pause that the server did not cause: of this replay, or of one that is under way.
+        gc.collect()
+        gc.disable()
     try:
         return await load.run(scale)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.server
 import json
 import socket
@@ -126,6 +127,14 @@ async def test_lateness_of_the_generator_is_part_of_the_latency():
         result = await replay([0.0, 0.01, 0.02], server.url, body=slow_to_make)
     assert result.lateness[1] >= 0.03 and result.latency[1] > result.lateness[1]
     assert result.lateness_percentile(100) >= 0.05
+
+
+async def test_of_replays_side_by_side_the_first_alone_collects_garbage_which_would_delay_those_under_way(monkeypatch):
+    collected = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(gc.isenabled()))
+    async with serving() as server:
+        await asyncio.gather(*(replay([0.0, 0.02], server.url) for _ in range(3)))
+    assert collected == [True] and gc.isenabled()
 
 
 async def test_every_arrival_is_sent_once_with_its_own_body_even_all_at_one_time():
