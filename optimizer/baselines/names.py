@@ -250,7 +250,8 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
             deployment = own.under(policy, beside=beside, billing=of.any_function.billing)
         else:
             deployment = own.under(policy, beside)
-        return replace(deployment, function=route.function)
+        memory_sizes = [each.memory_mb for each in (own, *others) if isinstance(each, Function)]
+        return _noted(replace(deployment, function=route.function), memory_sizes, of)
     if policy.servers is not None:
         return of.offer.under(policy)
     named = of.function_named(route.function, memory_mb)
@@ -262,9 +263,16 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
         deployment = function_as_workers(function).kept_warm(policy, route.warm.provisioned, function)
     else:
         deployment = function.under(policy)
-    if of.memory_mb in (None, function.memory_mb):
+    return _noted(deployment, [function.memory_mb], of)
+
+
+def _noted(deployment: Deployment, memory_sizes: Sequence[int], of: Situation) -> Deployment:
+    """The deployment, which says where it runs with other memory sizes than is asked for."""
+    others = sorted({mb for mb in memory_sizes if of.memory_mb is not None and mb != of.memory_mb})
+    if not others:
         return deployment
-    return replace(deployment, note=f"runs with {function.memory_mb} MB, as the plan has it, and not with {of.memory_mb}")
+    runs = " and ".join(map(str, others))
+    return replace(deployment, note=f"runs with {runs} MB, as the plan has it, and not with {of.memory_mb}")
 
 
 def _function(name: str, memory_mb: int | None, of: Situation, field: str, sizes: tuple[float, float] | None) -> Function:

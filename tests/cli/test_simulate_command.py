@@ -116,6 +116,13 @@ def test_policies_and_plans_come_from_files(tmp_path: Path, document_of: Documen
     routed = Plan(model="m", routes=[Route("r", "f", document, 1.0)])
     code, _, stderr = exit_of(*asked, "--memory", "1769", "--policy", plan)
     assert code == 0 and f"note: {plan}: runs with 512 MB, as the plan has it, and not with 1769" in stderr
+    full = PolicyDocument(hold=[None, None, 0.0], take=[0, 0, 2])
+    both = Plan(
+        model="m", function="mlp-1769", policy=PolicyDocument(hold=[None, 0.1], take=[0, 1]), beside=[Beside("mlp-512", full)]
+    )
+    Path(plan).write_bytes(write(both))
+    code, _, stderr = exit_of(*asked, "--memory", "1769", "--policy", plan)
+    assert code == 0 and f"note: {plan}: runs with 512 MB, as the plan has it, and not with 1769" in stderr
     Path(plan).write_bytes(write(routed))
     code, _, stderr = exit_of(*asked, "--memory", "512", "--policy", plan)
     assert code == 2 and "routes: 1 is not allowed; allowed: none: a plan of one queue" in stderr
