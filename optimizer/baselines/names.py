@@ -27,9 +27,10 @@ from sluice.optimizer.baselines.functions import (
 )
 from sluice.optimizer.baselines.in_time import largest_throughput
 from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
-from sluice.optimizer.baselines.situation import Situation, function_as_workers
+from sluice.optimizer.baselines.situation import Situation
 from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
 from sluice.optimizer.recommend import WorkerOffer
+from sluice.optimizer.recommend.offers import kept_warm
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.several_queues import RoutedDeployment, SeveralQueues
@@ -257,12 +258,7 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
     named = of.function_named(route.function, memory_mb)
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
     function = function if sizes is None else function.between(*sizes)
-    if route.warm and route.warm.pinged_every:
-        deployment = function.pinged(route.warm.pinged_every).under(policy)
-    elif route.warm:
-        deployment = function_as_workers(function).kept_warm(policy, route.warm.provisioned, function)
-    else:
-        deployment = function.under(policy)
+    deployment = kept_warm(function, policy, route.warm) if route.warm else function.under(policy)
     return _noted(deployment, [function.memory_mb], of)
 
 

@@ -16,7 +16,8 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.superposition import superposed
 from sluice.optimizer.baselines.sizing import MOST_WORKERS, fewest_workers
 from sluice.optimizer.fits.choice import fit_arrivals
-from sluice.optimizer.recommend import Answer, Goal, Limits, Question, WorkerOffer, provisioned_offers, recommend
+from sluice.optimizer.recommend import Answer, Goal, Limits, Question, WorkerOffer, recommend
+from sluice.optimizer.recommend.offers import function_as_workers
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.simulation.chunks import Arrivals, MergedArrivals, SampledArrivals, TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment, Environments
@@ -226,9 +227,3 @@ class Situation:
         require(bool(self.slos), "servers", None, "their number, as no SLO says what is enough")
         least = int(self.process.arrival_rate / float(self.offer.throughput[-1])) + 1
         return make(fewest_workers(make, self.past, self.slos, least=least, most=max(MOST_WORKERS, 2 * least)))
-
-
-def function_as_workers(function: Function) -> WorkerOffer:
-    """Provisioned concurrency of a function."""
-    of = function.profile, [function.memory_mb], function.billing, function.max_batch_size, function.mix
-    return provisioned_offers(*of)[0]

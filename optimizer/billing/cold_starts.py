@@ -78,7 +78,7 @@ def largest_but_for_few(batch_size_pmf: Array) -> list[Indices]:
     return [np.asarray(np.argmax(beyond <= seldom, axis=-1) + 1) for seldom in _SELDOM]
 
 
-def held_longer(largest: Indices, holds: Array, busy: Array) -> NDArray[np.bool_]:
+def _held_longer(largest: Indices, holds: Array, busy: Array) -> NDArray[np.bool_]:
     """Which sizes are held for as long as a batch takes of at most each of the ``largest`` sizes, (n,): (n, n_sizes)."""
     held = np.append(holds, 0.0) >= np.maximum.accumulate(busy)[largest - 1][:, None]
     return held & (np.arange(1, held.shape[1] + 1) < largest[:, None])
@@ -149,7 +149,7 @@ class ColdStarts:
         largest = pmf.shape[1] - np.argmax(pmf[:, ::-1] > 0, axis=1)
         requests = pmf @ np.arange(1, pmf.shape[1] + 1)
         apart = shares(pmf, finds_none(pmf, holds, busy))
-        meet = (1 - apart.batches) * self._fill_in_time(largest, pmf, holds, busy)
+        meet = (1 - apart.batches) * self.fill_in_time(largest, pmf, holds, busy)
         found = self.of_invocations(requests, pmf @ busy, largest / requests, apart, meet, init)
         return Shares(*np.reshape(found, (2, *np.shape(batch_size_pmf)[:-1])))
 
@@ -157,12 +157,15 @@ class ColdStarts:
         """The same of one table."""
         return Share(*map(float, self.of_batches(batch_size_pmf, holds, busy, init)))
 
-    def _fill_in_time(self, largest: Indices, pmf: Array, holds: Array, busy: Array) -> Array:
-        """At most the share of the batches, (n,), which who come in time for fill that the one before is still under way."""
+    def fill_in_time(self, largest: Indices, pmf: Array, holds: Array, busy: Array, own: NDArray[np.bool_] | bool = True) -> Array:
+        """At most the share of the batches, (n,), which who come in time for fill that the one before is still under way.
+
+        Of ``own`` sizes, (n_sizes,).
+        """
         longest, found = np.maximum.accumulate(busy), np.ones(len(pmf))
         for of in (largest, *(np.minimum(usual, largest) for usual in largest_but_for_few(pmf))):
-            gathered = np.minimum(np.argmin(held_longer(of, holds, busy), axis=1) + 1, of)
-            found = np.minimum(found, self.come_within(gathered, longest[of - 1]))
+            gathered = np.argmax(own & ~_held_longer(of, holds, busy), axis=1) + 1
+            found = np.minimum(found, self._come_within(gathered, longest[of - 1]))
         return found
 
     def of_invocations(self, requests: Array, busy: Array, largest: Array, apart: Shares, meet: Array, init: float) -> Shares:
@@ -203,7 +206,7 @@ class ColdStarts:
         requests, mean = float(batch_size_pmf @ sizes), max(float(batch_size_pmf @ busy), SHORTEST)
         batches, none = OpenedBatches(self.arrivals, requests), self.of_batches(batch_size_pmf, holds, busy, init)
         apart, largest = shares(batch_size_pmf, finds_none(batch_size_pmf, holds, busy)), np.array([len(batch_size_pmf)])
-        meet = (1 - float(apart.batches)) * float(self._fill_in_time(largest, batch_size_pmf[None], holds, busy)[0])
+        meet = (1 - float(apart.batches)) * float(self.fill_in_time(largest, batch_size_pmf[None], holds, busy)[0])
         part, understated = 1.0, 1.0
         if requests > 1:
             part = float(_parts(np.array([meet]), _meets(batches, mean)[None])[0])
@@ -256,7 +259,7 @@ class ColdStarts:
         cold = _with_starts(self._levels(at, on, down), self._batches(at), _SECONDS**on, init, _PARTS**-down)
         return np.log(np.maximum([cold[:, 0], cold[:, 1:].sum(axis=1)], _LEAST))
 
-    def come_within(self, gathered: Indices, busy: Array) -> Array:
+    def _come_within(self, gathered: Indices, busy: Array) -> Array:
         """At most the probability that so many requests come within ``busy`` seconds, (n,); that one is there is sure."""
         while self._gathered.shape[1] <= gathered.max():
             ahead = np.einsum("xij,xj->xi", self._one_more, self._ahead)

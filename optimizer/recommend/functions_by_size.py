@@ -26,7 +26,7 @@ from sluice.batching.policy import MAX_BESIDE, Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares, finds_none, held_longer, largest_but_for_few, shares
+from sluice.optimizer.billing.cold_starts import ColdStarts, Share, finds_none, shares
 from sluice.optimizer.billing.cost import invocation_costs
 from sluice.optimizer.function.any_holds import AnyHolds
 from sluice.optimizer.recommend.function_setting import FunctionSettings
@@ -137,24 +137,20 @@ class FunctionsBySize:
         """
         starts, functions = self.settings.starts, np.array(assignment)
         found: dict[int, Share] = {}
-        largest, invocations = np.array(sorted({len(pmf), *map(int, largest_but_for_few(pmf))})), 1 / _mean(pmf)
+        largest, invocations = np.array([len(pmf)]), 1 / _mean(pmf)
         holds, busy = self.holds(assignment), self._busy[functions, np.arange(len(pmf))]
-        held, none = held_longer(largest, holds, busy), finds_none(pmf, holds, busy)
-        longest = np.maximum.accumulate(busy)[largest - 1]
+        none = finds_none(pmf, holds, busy)[None]
         for j in sorted(set(assignment)):
             batches = np.where(functions == j, pmf, 0.0)
             share = float(batches.sum())
             if share > _NEVER and starts.told is not None:
                 found[j] = Share(starts.told, starts.told)
             elif share > _NEVER:
-                same = np.ones(1)
-                apart = Shares(*(same * of for of in shares(batches, none)))
-                gathered = np.argmax((functions == j) & ~held, axis=1) + 1
+                of, apart = self._starts(factor), shares(batches, none)
                 mean = float(batches @ self._busy[j, : len(pmf)]) / share
                 largest_of = float(np.flatnonzero(batches)[-1] + 1) * share / float(batches @ np.arange(1, len(pmf) + 1))
-                of = self._starts(factor)
-                meet = (1 - apart.batches) * of.come_within(gathered, longest).min()
-                asked = same / (invocations * share), same * mean, same * largest_of, apart, meet
+                meet = (1 - apart.batches) * of.fill_in_time(largest, pmf[None], holds, busy, functions == j)
+                asked = np.array([1 / (invocations * share)]), np.array([mean]), np.array([largest_of]), apart, meet
                 found[j] = Share(*(float(share[0]) for share in of.of_invocations(*asked, float(starts.seconds[j]))))
         return found
 

@@ -26,7 +26,7 @@ from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares
 from sluice.optimizer.billing.cost import BatchCost, Billing
 from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
-from sluice.optimizer.recommend.offers import WorkerOffer, provisioned_offers
+from sluice.optimizer.recommend.offers import WorkerOffer, kept_warm, provisioned_offers
 from sluice.optimizer.recommend.search import ROUNDING
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.deployment import Deployment
@@ -215,10 +215,7 @@ class KeptWarm:
 
     def deployment(self, function: Function) -> Deployment:
         """The function that is pinged; or what is provisioned as servers, and the same table on demand beside them."""
-        of = function.at(self.memory_mb)
-        if not self.warm.provisioned:
-            return of.pinged(self.warm.pinged_every).under(self.policy)
-        return self.offer.kept_warm(self.policy, self.warm.provisioned, of)
+        return kept_warm(function.at(self.memory_mb), self.policy, self.warm, self.offer)
 
 
 def cheapest_kept_warm(settings: FunctionSettings, warm: FunctionSetting) -> KeptWarm | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sluice.batching.documents import PLACEHOLDER, ServiceProfile
+from sluice.batching.documents import PLACEHOLDER, ServiceProfile, WarmEnvironments
 from sluice.batching.errors import require
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array, Indices
@@ -149,6 +149,22 @@ class WorkerOffer:
             price_per_worker_second=self.price_per_second,
             price_per_batch=self.price_per_request,
         )
+
+
+def function_as_workers(function: Function) -> WorkerOffer:
+    """Provisioned concurrency of a function."""
+    of = function.profile, [function.memory_mb], function.billing, function.max_batch_size, function.mix
+    return provisioned_offers(*of)[0]
+
+
+def kept_warm(function: Function, policy: Policy, warm: WarmEnvironments, offer: WorkerOffer | None = None) -> Deployment:
+    """The function that is pinged; or what is provisioned as servers, and the same table on demand beside them.
+
+    ``offer`` is an environment that is provisioned, by default at its price.
+    """
+    if not warm.provisioned:
+        return function.pinged(warm.pinged_every).under(policy)
+    return (offer or function_as_workers(function)).kept_warm(policy, warm.provisioned, function)
 
 
 def machine_offer(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sluice.batching.documents import Route, ServiceProfile
 from sluice.batching.errors import InvalidInput
-from sluice.optimizer.recommend.offers import WorkerOffer, provisioned_offers
+from sluice.optimizer.recommend.offers import WorkerOffer, function_as_workers
 from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
@@ -28,8 +28,7 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
         return replace(first.under(own, beside=beside, billing=setup.billing), energy=first.energy)
     warm = setup.warm_of(route.functions)
     if warm is not None and warm.provisioned:
-        (offer,) = provisioned_offers(profile, [first.memory_mb], setup.billing, setup.max_batch_size)
-        return replace(offer, price_per_hour=0.0).kept_warm(own, warm.provisioned, first)
+        return replace(function_as_workers(first), price_per_hour=0.0).kept_warm(own, warm.provisioned, first)
     if warm is not None:
         first = first.pinged(warm.pinged_every)
     return first.under(own, beside)

@@ -25,6 +25,7 @@ from sluice.optimizer.billing.cold_starts import MOST_PROVISIONED, Share
 from sluice.optimizer.function import METHODS, MOST_BATCH, predict_latency, with_cold_starts
 from sluice.optimizer.recommend import PERCENTILES, provisioned_offers
 from sluice.optimizer.recommend.kept_warm import Provisioning
+from sluice.optimizer.recommend.offers import kept_warm
 from sluice.optimizer.recommend.recorded import cost_on, recorded
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document, recorded_document
@@ -178,12 +179,7 @@ def _recorded(arrivals: ArrivalDocument, trace: str | None, size_column: str | N
 
 def _deployment(warm: WarmEnvironments | None, function: Function, table: Policy) -> Deployment:
     """The function behind its table, with what is kept warm."""
-    if warm is None:
-        return function.under(table)
-    if not warm.provisioned:
-        return function.pinged(warm.pinged_every).under(table)
-    (offer,) = provisioned_offers(function.profile, [function.memory_mb], function.billing, table.max_batch_size, function.mix)
-    return offer.kept_warm(table, warm.provisioned, function)
+    return function.under(table) if warm is None else kept_warm(function, table, warm)
 
 
 def _warm(provisioned: int | None, pinged_every: float | None, keep_alive: float, init: float) -> WarmEnvironments | None:
