@@ -11,9 +11,9 @@ from msgspec import UNSET, structs
 
 from sluice.batching.documents import ArrivalDocument, Plan, Slo
 from sluice.optimizer.recommend.candidate import Candidate, plan_of
-from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity
+from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity, frontier
 from sluice.optimizer.recommend.every_load import EveryLoad
-from sluice.optimizer.recommend.function_setting import FunctionSetting
+from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.kept_warm import HARM, KeptWarm
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.question import Question
@@ -28,7 +28,8 @@ class Answer:
 
     Parameters
     ----------
-    question : Question
+    settings : FunctionSettings
+        Of the question.
     best : FunctionSetting
         The best setting of the function; where none keeps SLOs and budget ``feasible`` is false and it is the quickest.
     no_batching : FunctionSetting
@@ -60,12 +61,11 @@ class Answer:
         The function's plan for every load, where one was asked for; ``by_function`` says whether it is taken.
     """
 
-    question: Question
+    settings: FunctionSettings
     best: FunctionSetting
     no_batching: FunctionSetting
     no_batching_keeps_slo: bool
     runners_up: tuple[FunctionSetting, ...]
-    frontier: tuple[FrontierPoint, ...]
     sensitivity: tuple[Sensitivity, ...]
     break_even_arrival_rate: float | None
     gap: float | None
@@ -80,6 +80,15 @@ class Answer:
     refused_overflow: str = ""
     every_load: EveryLoad | None = None
     kept_warm: KeptWarm | None = None
+
+    @property
+    def question(self) -> Question:
+        return self.settings.question
+
+    @cached_property
+    def frontier(self) -> tuple[FrontierPoint, ...]:
+        """The least cost by latency; a search of its own, made when it is asked for."""
+        return frontier(self.settings, self.best, self.no_batching) if self.feasible else ()
 
     @cached_property
     def on_record(self) -> SeenOnRecord | None:

@@ -59,9 +59,7 @@ class Sensitivity:
     keeps_slos: bool
 
 
-def frontier(
-    settings: FunctionSettings, best: FunctionSetting, none: FunctionSetting, on_progress: Callable[[float], None]
-) -> tuple[FrontierPoint, ...]:
+def frontier(settings: FunctionSettings, best: FunctionSetting, none: FunctionSetting) -> tuple[FrontierPoint, ...]:
     """Cheapest setting by latency level, from the quickest reachable to the first SLO, on a quarter of the timeouts.
 
     Parameters
@@ -76,11 +74,10 @@ def frontier(
     points: list[FrontierPoint] = []
     unbatched = min(first_percentile(settings, none), latest)
     levels = np.union1d(np.geomspace(max(quickest, latest / 1000), latest, N_FRONTIER), unbatched)
-    for k, level in enumerate(levels * (1 + 1e-9)):
+    for level in levels * (1 + 1e-9):
         at = Slo(float(level), slo.percentile)
         tables = cheapest_last_moments(settings.search, [at])[0][:1] if settings.question.considers_tables else []
         points += _cheaper(settings, points, at, _surely(settings, at, timeouts, tables), tables)
-        on_progress((k + 1) / len(levels))
     return tuple(points)
 
 

@@ -9,7 +9,7 @@ from math import inf
 from sluice.batching.errors import Infeasible
 from sluice.optimizer.recommend.answer import Answer
 from sluice.optimizer.recommend.candidate import predicted_cost
-from sluice.optimizer.recommend.comparisons import break_even, break_even_of, frontier, sensitivity
+from sluice.optimizer.recommend.comparisons import break_even, break_even_of, sensitivity
 from sluice.optimizer.recommend.confidence import Confidence
 from sluice.optimizer.recommend.every_load import choose_every_load
 from sluice.optimizer.recommend.function_choice import FunctionChoice, choose_setting, first_percentile, ranked_on_record
@@ -61,15 +61,15 @@ def _answer(question: Question, on_progress: Callable[[float], None]) -> Answer:
     settings = FunctionSettings(question)
     workers, refused = _offered(question)
     try:
-        choice = ranked_on_record(settings, choose_setting(settings, lambda done: on_progress(0.5 * done)))
+        choice = ranked_on_record(settings, choose_setting(settings, lambda done: on_progress(0.7 * done)))
     except Infeasible:
         answer = _kept_warm(settings, replace(_quickest(settings), workers=workers, refused_workers=refused))
         answer = _with_overflow(answer)
         if not answer.kinds:
             raise
         return answer
-    on_progress(0.6)
-    answer = _for_every_load(settings, _compared(settings, choice, lambda done: on_progress(0.6 + 0.2 * done)))
+    on_progress(0.7)
+    answer = _for_every_load(settings, _compared(settings, choice))
     answer = replace(answer, break_even_arrival_rate=_earned_from(settings, answer))
     return _with_overflow(_kept_warm(settings, replace(answer, workers=workers, refused_workers=refused)))
 
@@ -155,7 +155,7 @@ def _with_overflow(answer: Answer) -> Answer:
     return replace(answer, overflow=setting)
 
 
-def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: Callable[[float], None]) -> Answer:
+def _compared(settings: FunctionSettings, choice: FunctionChoice) -> Answer:
     """The choice beside what it is to be compared with."""
     question, (best, *runners_up) = settings.question, choice.settings
     unbatched = settings.unbatched()
@@ -163,12 +163,11 @@ def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: C
     none = on_record(question, min(kept, key=lambda s: s.cost.per_request) if kept else _quickest_of(settings, unbatched))
     longest, confidence = question.longest_timeout * (1 - 1e-9), Confidence(settings, question.promised)
     return Answer(
-        question=question,
+        settings=settings,
         best=best,
         no_batching=none,
         no_batching_keeps_slo=bool(kept),
         runners_up=tuple(runners_up),
-        frontier=frontier(settings, best, none, on_progress),
         sensitivity=sensitivity(settings, best),
         break_even_arrival_rate=None,
         gap=choice.gap,
@@ -183,12 +182,11 @@ def _quickest(settings: FunctionSettings) -> Answer:
     """The answer where no setting of the function keeps the SLOs: no batching at the memory size that is quickest."""
     best = on_record(settings.question, _quickest_of(settings, settings.unbatched()))
     return Answer(
-        question=settings.question,
+        settings=settings,
         best=best,
         no_batching=best,
         no_batching_keeps_slo=False,
         runners_up=(),
-        frontier=(),
         sensitivity=sensitivity(settings, best),
         break_even_arrival_rate=None,
         gap=None,

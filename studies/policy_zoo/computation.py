@@ -22,6 +22,7 @@ from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.fits.windows import WindowFit
 from sluice.optimizer.recommend import Answer, FunctionSetting, WorkerOffer
 from sluice.optimizer.recommend.candidate import plan_of
+from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.service import service_times
 from sluice.optimizer.simulation import Deployment, Environments, Function, TraceArrivals, simulate_deployments
 from sluice.optimizer.traces.trace import Trace, read_trace
@@ -215,7 +216,7 @@ class Cell:
         """The answer without a premium for what keeps the SLO whatever comes."""
         question = self._answer.question
         unpaid = replace(question, goal=replace(question.goal, premium=0.0))
-        return replace(self._answer, question=unpaid, best=self._settings[0])
+        return replace(self._answer, settings=FunctionSettings(unpaid), best=self._settings[0])
 
     @property
     def _batch(self) -> Answer:

@@ -212,8 +212,9 @@ def test_it_is_taken_within_premium_and_budget_and_else_the_answer_says_what_it_
         "A plan for every load costs 2.04 % more at this rate than the cheapest setting; --premium says how much it may."
     ]
     poor = replace(found.question, goal=Goal(max_cost=plan.cost.per_request * 0.999, loads=(0.1, 1000.0)))
-    assert replace(found, question=poor).by_function is found.best
-    assert wording.every_load(replace(found, question=poor)) == [
+    asked = replace(found, settings=FunctionSettings(poor))
+    assert asked.by_function is found.best
+    assert wording.every_load(asked) == [
         f"A plan for every load costs {1e6 * plan.cost.per_request:.4f} USD per million requests, beyond the budget."
     ]
     alone = replace(found, best=found.no_batching)

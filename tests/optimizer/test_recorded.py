@@ -90,10 +90,11 @@ def test_a_promise_that_is_broken_on_the_arrivals_recorded_is_said_before_all_el
     assert answer.broken == () and wording.late_in_run(answer) == ""
     rng = np.random.default_rng(3)
     at_once = np.repeat(np.cumsum(rng.exponential(900.0, 200)), 20)  # which start cold together
-    (broken,) = replace(answer, question=replace(answer.question, recorded=recorded(at_once))).broken
+    asked = replace(answer, settings=FunctionSettings(replace(answer.question, recorded=recorded(at_once))))
+    (broken,) = asked.broken
     slo, share = broken
     assert slo == answer.slo and share.low > slo.error_budget
-    said = wording.late_in_run(replace(answer, question=replace(answer.question, recorded=recorded(at_once))))
+    said = wording.late_in_run(asked)
     assert said.startswith(f"Not kept on the arrivals that were recorded, by simulation: {100 * share.value:.3g} % are later than ")
 
 
