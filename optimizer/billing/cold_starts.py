@@ -28,7 +28,7 @@ time and of the part; between them it is a tenth off at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
 from math import ceil, inf, log, log2
 from typing import NamedTuple
@@ -51,7 +51,6 @@ _MANY = 1e3  # requests that come while an environment is kept, of which one inv
 _REQUESTS, _SECONDS = 2**0.25, 2**0.5  # steps of the interpolation
 _PARTS = 4.0  # the same of the part of the batches that come beside others
 _DEPTHS = np.arange(0.0, 13.0)
-_UNUSED = np.linspace(-1.0, 0.0, len(_DEPTHS))
 _TERMS = 14  # of a series in a step of 1/4, which is then exact to rounding
 
 
@@ -70,6 +69,39 @@ class Shares(NamedTuple):
 
     batches: Array
     requests: Array
+
+
+class Invocations(NamedTuple):
+    """What is known of invocations before it is known which start cold; arrays of one shape, (n,).
+
+    Attributes
+    ----------
+    requests
+        Mean number of requests that come from one invocation to the next, at least 1.
+    busy
+        Mean seconds of an invocation.
+    largest
+        Requests of the largest batch over those of the mean one.
+    apart, apart_requests
+        The share of the batches that surely find none under way, and of the requests.
+    meet
+        At most the share of the batches that find others.
+    init
+        Seconds of INIT.
+    """
+
+    requests: Array
+    busy: Array
+    largest: Array
+    apart: Array
+    apart_requests: Array
+    meet: Array
+    init: Array
+
+    @classmethod
+    def all_of(cls, several: Sequence[Invocations]) -> Invocations:
+        """Those of the first, of the second and so on, (n,)."""
+        return cls(*map(np.concatenate, zip(*several, strict=True)))
 
 
 def largest_but_for_few(batch_size_pmf: Array) -> list[Indices]:
@@ -127,7 +159,12 @@ class ColdStarts:
         self._corner: Callable[[int, int, int, float], Array] = cache(self._at_corner)
 
     def of_batches(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> Shares:
-        """Which start cold under a table that takes all who wait.
+        """Which start cold under a table that takes all who wait; arguments as ``invocations`` has them, shape (...)."""
+        found = self.of_invocations(self.invocations(batch_size_pmf, holds, busy, init))
+        return Shares(*np.reshape(found, (2, *np.shape(batch_size_pmf)[:-1])))
+
+    def invocations(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> Invocations:
+        """Those of a table that takes all who wait.
 
         Parameters
         ----------
@@ -139,19 +176,13 @@ class ColdStarts:
             Mean seconds of a batch of 1, 2, ...
         init : float
             Seconds of INIT.
-
-        Returns
-        -------
-        Shares
-            Of shape (...).
         """
         pmf = np.atleast_2d(batch_size_pmf)
         largest = pmf.shape[1] - np.argmax(pmf[:, ::-1] > 0, axis=1)
         requests = pmf @ np.arange(1, pmf.shape[1] + 1)
         apart = shares(pmf, finds_none(pmf, holds, busy))
         meet = (1 - apart.batches) * self.fill_in_time(largest, pmf, holds, busy)
-        found = self.of_invocations(requests, pmf @ busy, largest / requests, apart, meet, init)
-        return Shares(*np.reshape(found, (2, *np.shape(batch_size_pmf)[:-1])))
+        return Invocations(requests, pmf @ busy, largest / requests, *apart, meet, np.full(len(pmf), init))
 
     def of_table(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> Share:
         """The same of one table."""
@@ -168,33 +199,19 @@ class ColdStarts:
             found = np.minimum(found, self._come_within(gathered, longest[of - 1]))
         return found
 
-    def of_invocations(self, requests: Array, busy: Array, largest: Array, apart: Shares, meet: Array, init: float) -> Shares:
-        """The same of invocations: all arrays of the same shape (n,), as is what is returned.
-
-        Parameters
-        ----------
-        requests : array
-            Mean number of requests that come from one invocation to the next, at least 1.
-        busy : array
-            Mean seconds of an invocation.
-        largest : array
-            Requests of the largest batch over those of the mean one.
-        apart : Shares
-            Of those that surely find none under way.
-        meet : array
-            At most the share of them that find others.
-        """
+    def of_invocations(self, of: Invocations) -> Shares:
+        """The same of invocations, (n,); much quicker of many at once."""
         if self.keep_alive == 0 or np.isinf(self.keep_alive):
-            return Shares(*np.full((2, len(requests)), float(self.keep_alive == 0)))
+            return Shares(*np.full((2, len(of.requests)), float(self.keep_alive == 0)))
         most = max(1.0, _MANY * self.arrivals.arrival_rate * self.keep_alive)
-        requests, busy = np.clip(requests, 1.0, most), np.maximum(busy, SHORTEST)
-        meet = np.where(requests > 1, meet, 1.0)
-        alone, beside = self._interpolated(requests, busy, meet, init)
+        requests, busy = np.clip(of.requests, 1.0, most), np.maximum(of.busy, SHORTEST)
+        meet = np.where(requests > 1, of.meet, 1.0)
+        alone, beside = self._interpolated(requests, busy, meet, of.init)
         beside *= np.where(requests > 1, self._understated, 1.0)
         batches = np.minimum(beside[0], meet)
         # Who is beside another is in a full batch: those are the more of all the larger, and all of them in a burst.
-        larger = np.maximum(beside[1] / beside[0], (1 - apart.requests) / np.maximum(1 - apart.batches, _LEAST))
-        return Shares(*np.minimum(alone + np.array([batches, batches * np.minimum(larger, largest)]), 1.0))
+        larger = np.maximum(beside[1] / beside[0], (1 - of.apart_requests) / np.maximum(1 - of.apart, _LEAST))
+        return Shares(*np.minimum(alone + np.array([batches, batches * np.minimum(larger, of.largest)]), 1.0))
 
     def beyond_provisioned(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> tuple[Array, Shares]:
         """Share of the batches that 0, 1, ... environments which are always there leave to others, and who starts cold.
@@ -224,7 +241,7 @@ class ColdStarts:
         beyond = np.minimum(np.array([left, after, after_requests]), most)
         return np.append(1.0, beyond[0]), Shares(*(np.append(float(of), more) for of, more in zip(none, beyond[1:], strict=True)))
 
-    def _interpolated(self, requests: Array, busy: Array, meet: Array, init: float) -> tuple[Array, Array]:
+    def _interpolated(self, requests: Array, busy: Array, meet: Array, init: Array) -> tuple[Array, Array]:
         """Of the cold the shares (2, n), of batches and requests, of those who find none under way, and of those who find some.
 
         ``meet`` is the share of the batches that find another.
@@ -234,20 +251,20 @@ class ColdStarts:
         few, short = _REQUESTS**at, _SECONDS**on
         right = np.clip((1 / few - 1 / requests) / (1 / few - 1 / (few * _REQUESTS)), 0, 1)
         up = np.clip(np.log(busy / short) / log(_SECONDS), 0, 1)
-        found, nothing = np.zeros((2, 2, len(requests))), np.zeros((2, 2))
-        for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            weight = (right if i else 1 - right) * (up if j else 1 - up)
-            cells, some = list(zip((at + i).tolist(), (on + j).tolist(), strict=True)), weight > 0
-            meets = np.array([self._meets(*cell) if there else _UNUSED for cell, there in zip(cells, some.tolist(), strict=True)])
-            depth = -np.log(_parts(meet, meets)) / log(_PARTS)
-            below = np.floor(depth + 1e-9).astype(int)
-            for deeper, share in ((0, 1 - (depth - below)), (1, depth - below)):
-                needed = some & (share > 1e-9)
-                if needed.any():
-                    asked = zip(cells, (below + deeper).tolist(), needed.tolist(), strict=True)
-                    corners = [self._corner(*cell, down, init) if there else nothing for cell, down, there in asked]
-                    found += weight * np.clip(share, 0, 1) * np.moveaxis(np.array(corners), 0, -1)
-        alone, beside = np.exp(found)
+        weights = np.concatenate([(1 - right) * (1 - up), (1 - right) * up, right * (1 - up), right * up])
+        some = np.flatnonzero(weights > 0)
+        of = some % len(requests)
+        at, on = np.concatenate([at, at, at + 1, at + 1])[some], np.concatenate([on, on + 1, on, on + 1])[some]
+        depth = -np.log(_parts(meet[of], _looked_up(self._meets, at, on))) / log(_PARTS)
+        below = np.floor(depth + 1e-9).astype(int)
+        found = np.zeros((len(requests), 2, 2))
+        for down, share in ((below, 1 - (depth - below)), (below + 1, depth - below)):
+            needed = share > 1e-9
+            if needed.any():
+                corners = _looked_up(self._corner, at[needed], on[needed], down[needed], init[of[needed]])
+                weight = weights[some[needed]] * np.minimum(share[needed], 1)
+                np.add.at(found, of[needed], weight[:, None, None] * corners)
+        alone, beside = np.exp(np.moveaxis(found, 0, -1))
         return alone, beside
 
     def _by_level(self, at: int, on: int, down: int) -> Array:
@@ -302,9 +319,16 @@ def cold_start_probability(
     return min(1.0, float(_with_starts(levels, OpenedBatches(invocations, 1.0), busy_duration, init_duration, 1.0)[0].sum()))
 
 
+def _looked_up(table: Callable[..., Array], *columns: Array) -> Array:
+    """The entries of a table of arrays at so many places, (n, ...), each asked for once."""
+    order: dict[tuple[float, ...], int] = {}
+    rows = [order.setdefault(place, len(order)) for place in zip(*(column.tolist() for column in columns), strict=True)]
+    return np.array([table(*place) for place in order])[rows]
+
+
 def _meets(batches: OpenedBatches, busy: float) -> Array:
     """The logarithm of how many find another, ascending, where the parts of ``_DEPTHS`` of them come beside others."""
-    return np.log([max(batches.meet(busy, float(_PARTS**-down)), 1e-300) for down in _DEPTHS[::-1]])
+    return np.asarray(np.log(np.maximum(batches.meet(busy, _PARTS ** -_DEPTHS[::-1]), 1e-300)))
 
 
 def _parts(meet: Array, meets: Array) -> Array:

@@ -44,10 +44,10 @@ class OpenedBatches:
         """Which of them are taken to come while others are under way, by phase: ``part`` of those of the fullest, (n_phases,)."""
         return np.maximum(part * self._filled, _LEAST_PART)
 
-    def meet(self, busy: float, part: float) -> float:
-        """The share of the batches that so find another under way that takes ``busy`` seconds, alone."""
-        load = self.beside(part) * seen(self.process, busy)
-        return float(self._opened @ (load / (1 + load)))
+    def meet(self, busy: float, parts: Array) -> Array:
+        """The shares of the batches that so find another under way that takes ``busy`` seconds, alone: as ``parts``, (n,)."""
+        load = np.maximum(parts[:, None] * self._filled, _LEAST_PART) * seen(self.process, busy)
+        return np.asarray((load / (1 + load)) @ self._opened)
 
     @cached_property
     def _filled(self) -> Array:

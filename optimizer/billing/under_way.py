@@ -63,10 +63,15 @@ def lost_by_level(invocations: ArrivalProcess, busy: float, most: int, beside: A
     Of environments and invocations as ``by_level`` counts them.
     """
     _, part = _most_levels(invocations, busy)
-    load = part * seen(invocations, busy, beside)
+    return _losses(part * seen(invocations, busy, beside), most)
+
+
+@compiled
+def _losses(load: Array, most: int) -> Array:
     found = np.ones((most + 1, len(load)))
     for k in range(1, most + 1):
-        found[k] = load * found[k - 1] / (k + load * found[k - 1])
+        for i in range(len(load)):
+            found[k, i] = load[i] * found[k - 1, i] / (k + load[i] * found[k - 1, i])
     return found
 
 
@@ -92,11 +97,23 @@ def _under_way(first0: Array, first1: Array, D0: Array, D1: Array, m: float, mos
     ``first0`` and ``first1`` are of those who find none, ``D0`` and ``D1`` of the others.
     """
     up = _one_more(np.array(first1), np.array(D0), np.array(D1), float(m), most)
-    found = np.empty((most + 1, len(D0)))
-    found[0] = stationary_distribution(first0 + m * up[0])
+    return _following(stationary_distribution(first0 + m * up[0]), up)
+
+
+@compiled
+def _following(none: Array, up: Array) -> Array:
+    """The probabilities of which ``none`` are the first, but for a factor."""
+    most, n = len(up), len(none)
+    found, whole = np.zeros((most + 1, n)), 0.0
+    found[0] = none
     for k in range(most):
-        found[k + 1] = found[k] @ up[k]
-    return np.asarray(found / found.sum())
+        for i in range(n):
+            for j in range(n):
+                found[k + 1, j] += found[k, i] * up[k, i, j]
+    for k in range(most + 1):
+        for i in range(n):
+            whole += found[k, i]
+    return found / whole
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares
+from sluice.optimizer.billing.cold_starts import ColdStarts, Invocations, Share, Shares
 from sluice.optimizer.billing.cost import predict_cost
 from sluice.optimizer.recommend.question import Question
 
@@ -52,15 +52,20 @@ class FunctionStarts:
         starts, busy = self.of(arrivals or self.question.arrivals), self.question.services[j].mean_response
         return starts.of_table(batch_size_pmf, holds, busy[: len(batch_size_pmf)], float(self.seconds[j]))
 
-    def by_largest(self, j: int, batch_size_pmf: Array, holds: Array) -> Shares:
-        """The same by largest batch, (max_batch_size,), of a square of batch sizes; 1 beyond the function's own largest."""
-        found = np.full((2, len(batch_size_pmf)), 1.0 if self.told is None else self.told)
-        if self.told is None:
-            busy = self.question.services[j].mean_response[: len(batch_size_pmf)]
-            n, starts = len(busy), self.of(self.question.arrivals)
-            found[:, :n] = starts.of_batches(batch_size_pmf[:n, :n], holds[: n - 1], busy, float(self.seconds[j]))
-        return Shares(*found)
+    def by_largest(self, batch_size_pmf: Array, holds: Array, functions: Sequence[int] | None = None) -> Shares:
+        """The same of some functions, by default all, by largest batch, of a square of batch sizes: (n_functions, max_batch_size).
 
-    def by_function(self, batch_size_pmf: Array, holds: Array) -> Shares:
-        """The same of all functions, (n_services, max_batch_size)."""
-        return Shares(*np.stack([self.by_largest(j, batch_size_pmf, holds) for j in range(len(self.seconds))], axis=1))
+        It is 1 beyond the largest batch of a function.
+        """
+        among = range(len(self.seconds)) if functions is None else functions
+        found = np.full((2, len(among), len(batch_size_pmf)), 1.0 if self.told is None else self.told)
+        if self.told is None:
+            starts, its_own = self.of(self.question.arrivals), np.zeros(found.shape[1:], bool)
+            asked = []
+            for row, j in enumerate(among):
+                busy = self.question.services[j].mean_response[: len(batch_size_pmf)]
+                n, seconds = len(busy), float(self.seconds[j])
+                its_own[row, :n] = True
+                asked.append(starts.invocations(batch_size_pmf[:n, :n], holds[: n - 1], busy, seconds))
+            found[:, its_own] = starts.of_invocations(Invocations.all_of(asked))
+        return Shares(*found)

@@ -26,7 +26,7 @@ from sluice.batching.policy import MAX_BESIDE, Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.billing.cold_starts import ColdStarts, Share, finds_none, shares
+from sluice.optimizer.billing.cold_starts import ColdStarts, Invocations, Share, finds_none, shares
 from sluice.optimizer.billing.cost import invocation_costs
 from sluice.optimizer.function.any_holds import AnyHolds
 from sluice.optimizer.recommend.function_setting import FunctionSettings
@@ -135,24 +135,27 @@ class FunctionsBySize:
 
         As ``ColdStarts.of_batches`` has it: a batch that was held for longer than the one before takes finds none under way.
         """
-        starts, functions = self.settings.starts, np.array(assignment)
-        found: dict[int, Share] = {}
+        starts, of, functions = self.settings.starts, self._starts(factor), np.array(assignment)
+        serving, asked = [], []
         largest, invocations = np.array([len(pmf)]), 1 / _mean(pmf)
         holds, busy = self.holds(assignment), self._busy[functions, np.arange(len(pmf))]
         none = finds_none(pmf, holds, busy)[None]
         for j in sorted(set(assignment)):
             batches = np.where(functions == j, pmf, 0.0)
             share = float(batches.sum())
-            if share > _NEVER and starts.told is not None:
-                found[j] = Share(starts.told, starts.told)
-            elif share > _NEVER:
-                of, apart = self._starts(factor), shares(batches, none)
-                mean = float(batches @ self._busy[j, : len(pmf)]) / share
-                largest_of = float(np.flatnonzero(batches)[-1] + 1) * share / float(batches @ np.arange(1, len(pmf) + 1))
-                meet = (1 - apart.batches) * of.fill_in_time(largest, pmf[None], holds, busy, functions == j)
-                asked = np.array([1 / (invocations * share)]), np.array([mean]), np.array([largest_of]), apart, meet
-                found[j] = Share(*(float(share[0]) for share in of.of_invocations(*asked, float(starts.seconds[j]))))
-        return found
+            if share > _NEVER:
+                serving.append(j)
+                if starts.told is None:
+                    apart = shares(batches, none)
+                    mean = float(batches @ self._busy[j, : len(pmf)]) / share
+                    largest_of = float(np.flatnonzero(batches)[-1] + 1) * share / float(batches @ np.arange(1, len(pmf) + 1))
+                    meet = (1 - apart.batches) * of.fill_in_time(largest, pmf[None], holds, busy, functions == j)
+                    known = ([1 / (invocations * share)], [mean], [largest_of], *apart, meet, [starts.seconds[j]])
+                    asked.append(Invocations(*map(np.asarray, known)))
+        if starts.told is not None:
+            return dict.fromkeys(serving, Share(starts.told, starts.told))
+        cold = zip(*of.of_invocations(Invocations.all_of(asked)), strict=True)
+        return {j: Share(float(batches), float(requests)) for j, (batches, requests) in zip(serving, cold, strict=True)}
 
     def whole(self, assignment: Assignment) -> Policy:
         """The rows of all functions as one table, which leaves open who serves."""

@@ -141,7 +141,7 @@ def _cheapest(search: Search, j: int, whole: Policy) -> tuple[LastMoment, float]
     invocation = law.batch_size_pmf @ search.compute[j, :largest] + search.per_invocation[j]
     late = np.zeros(largest)
     if search.starts is not None and search.starts.matter:
-        cold, late = search.starts.by_largest(j, law.batch_size_pmf, holds)
+        cold, late = (of[0] for of in search.starts.by_largest(law.batch_size_pmf, holds, [j]))
         invocation = invocation + cold * search.starts.usd[j]
     cost = invocation / law.mean_batch_size
     best = int(np.argmax(cost <= cost.min() * (1 + SAME))) + 1  # of all but equal ones the smallest

@@ -192,7 +192,7 @@ class Search:
         if self.starts is None or not self.starts.matter:
             return Shares(np.zeros(self.allowed.shape), np.zeros(self.allowed.shape))
         if timeout not in self._cold:
-            self._cold[timeout] = self.starts.by_function(
+            self._cold[timeout] = self.starts.by_largest(
                 self.law(timeout).batch_size_pmf, np.full(self.max_batch_size - 1, timeout)
             )
         return self._cold[timeout]

@@ -19,7 +19,7 @@ from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.baselines import Situation, Workload, written
 from sluice.optimizer.billing import Billing
-from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares, _time_in, cold_start_probability
+from sluice.optimizer.billing.cold_starts import ColdStarts, Invocations, Share, _time_in, cold_start_probability
 from sluice.optimizer.billing.opened_batches import in_batches
 from sluice.optimizer.billing.under_way import lost
 from sluice.optimizer.function import predict_latency
@@ -211,7 +211,7 @@ def test_between_the_points_of_its_grid_the_share_is_nearly_what_it_is_there(arr
     starts, one = ColdStarts(arrivals, keep_alive), np.ones(1)
     for busy in (0.013, 0.08, 0.09, 0.3, 1.7):
         exact = cold_start_probability(arrivals, busy, keep_alive)
-        found = starts.of_invocations(one, busy * one, one, Shares(0 * one, 0 * one), one, 0.0)
+        found = starts.of_invocations(Invocations(one, busy * one, one, 0 * one, 0 * one, one, 0 * one))
         assert np.array(found) == pytest.approx(np.full((2, 1), exact), rel=0.1)
 
 

@@ -179,7 +179,7 @@ def test_every_point_of_the_frontier_keeps_free_what_the_fit_may_be_wrong_by() -
     points = {}
     for settings in (plain, sure):
         best = settings.size_or_timeout(0, 8, 0.05)
-        points[settings] = frontier(settings, best, settings.unbatched()[0], lambda done: None)
+        points[settings] = frontier(settings, best, settings.unbatched()[0])
     for point in points[sure]:
         slo = Slo(point.latency, SLO.percentile)
         setting = sure.size_or_timeout(0, point.batch_size, point.timeout)
