@@ -15,13 +15,13 @@ export PYTHONDONTWRITEBYTECODE =
 # On every core, and one more as some tests wait for others; a worker takes over what another has left.
 PYTEST = $(BIN)/pytest --numprocesses $$(($$(nproc) + 1)) --dist worksteal --durations 20
 
-.PHONY: demo test check static every-test deploy-test bench studies deploy-tools release audit lock clean
+.PHONY: demo test check proofs static every-test deploy-test bench studies deploy-tools release audit lock clean
 
 demo: $(VENV)/local
 	$(BIN)/sluice demo
 
-# What takes long, or needs the deploy tools, is left to `make check`, which runs this with all tiers but that one.
-TIERS = not deploy and not full
+# What takes long, or needs the deploy tools, is left to `make check`, which runs this with all tiers but that one and the proofs.
+TIERS = not deploy and not full and not proof
 test: $(VENV)/warm
 	$(PYTEST) -m "$(TIERS)"
 
@@ -37,7 +37,11 @@ static: $(VENV)/dev
 
 # In one run, for every worker imports and collects all tests; types are looked at on one core while code is compiled on the other.
 every-test: static $(VENV)/warm
-	$(MAKE) test TIERS="not deploy"
+	$(MAKE) test TIERS="not deploy and not proof"
+
+# After a change of what they prove, and once a week.
+proofs: $(VENV)/warm
+	$(MAKE) test TIERS=proof
 
 # In one process, beside the others: it mostly waits for what it has started. Of the files with such tests alone, to import no other.
 deploy-test: $(VENV)/dev deploy-tools

@@ -18,11 +18,12 @@ from pathlib import Path
 from sluice.batching.documents import ArrivalDocument, Plan, ServiceProfile, read
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 
+from .parameters import require_taken
+
 SETTINGS = "samconfig.toml"
 REQUIREMENTS = "requirements.txt"
 MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
 """What Lambda and the template call a processor, and what wheels do."""
-PACKAGE_TYPES = ("Zip", "Image")
 WANTED = ("VpcId", "SubnetIds", "BufferImage")
 """Parameters that a stack with a buffer of its own must be given."""
 OTHER_BUFFER = "BufferStack"
@@ -64,16 +65,9 @@ class Project:
     environment: str = DEFAULT
 
     def __post_init__(self) -> None:
-        pattern = "[A-Za-z0-9-]{1,48}"  # the template's
-        require(re.fullmatch(pattern, self.name) is not None, f"ModelName in {SETTINGS}", self.name, "1 to 48 of A-Z a-z 0-9 -")
         named = "1 to 58 of A-Z a-z 0-9 -, the first a letter, as the functions' names begin with it"
         known = not self.stack or re.fullmatch("[A-Za-z][A-Za-z0-9-]{0,57}", self.stack) is not None
         require(known, f"stack_name in {SETTINGS}", self.stack, named)
-        for field, value, allowed in (
-            ("Architecture", self.architecture, tuple(MACHINES)),
-            ("PackageType", self.package_type, PACKAGE_TYPES),
-        ):
-            require(value in allowed, f"{field} in {SETTINGS}", value, " or ".join(allowed))
         # Quoted nowhere where it is written into a Dockerfile.
         shape = r"[\w./-]+:[A-Za-z_][\w.]*|[\w./-]+\.onnx"
         allowed_model = "package.module:Class, file.py:Class or network.onnx, with files relative to the project"
@@ -113,6 +107,7 @@ def read_project(root: Path, environment: str = "") -> Project:
         if name not in parameters:
             place = f"{name} in {environment}.deploy.parameters.parameter_overrides of {root / SETTINGS}"
             raise InvalidInput(place, NOT_GIVEN, f'"{name}=..."')
+    require_taken(parameters, SETTINGS)
     stack = _below(settings, environment, "deploy", "parameters", "stack_name")
     project = Project(
         root,

@@ -21,7 +21,7 @@ def test_every_item_is_answered_once_with_its_own_whatever_fails() -> None:
     assert [line for seed in range(SEEDS) for line in simulate(seed)] == []
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_so_it_is_in_many_more_runs() -> None:
     assert [line for seed in range(SEEDS, 6 * SEEDS) for line in simulate(seed)] == []
 

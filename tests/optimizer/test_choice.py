@@ -67,7 +67,7 @@ def gaps_of_every_kind() -> dict[str, Array]:
 
 
 SLOW = ("many at one time", "very long silences")  # a second or two each: their rates differ by a million
-KINDS = [pytest.param(kind, marks=pytest.mark.full) if kind in SLOW else kind for kind in gaps_of_every_kind()]
+KINDS = [pytest.param(kind, marks=pytest.mark.proof) if kind in SLOW else kind for kind in gaps_of_every_kind()]
 
 
 @pytest.mark.parametrize("kind", KINDS)

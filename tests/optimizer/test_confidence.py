@@ -158,7 +158,7 @@ def test_workers_keep_free_what_the_fit_may_be_wrong_by() -> None:
     assert sure.in_doubt[0] == pytest.approx(float(jackknife_doubt(np.array(shares)[:, None], 0.95)[0]))
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_workers_that_no_number_makes_sure_of_are_refused() -> None:
     few = replace(offered([]).offers[0], max_workers=2)
     of = replace(offered([poisson(r) for r in (30, 300)]), offers=(few,))

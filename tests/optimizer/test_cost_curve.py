@@ -67,7 +67,7 @@ def test_arrivals_of_less_than_a_window_are_one_window() -> None:
     assert evened(times, WINDOW) == pytest.approx([0.0, 0.75, 3.0])
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_most_windows_of_bursty_arrivals_cost_what_the_interval_says() -> None:
     bursty = mmpp2(20.0, 1.0, 0.2, 0.05)
     rng, inside = np.random.default_rng(3), []

@@ -136,7 +136,7 @@ def test_expected_statistics_are_the_slopes_of_the_log_likelihood(n: int) -> Non
             assert slope(transitions, (i, j), of_means=False) == pytest.approx(seen.transitions[i, j], abs=1e-5 * n)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("name", KNOWN)
 def test_em_is_within_two_percent_of_the_estimate_that_sees_the_phases(name: str) -> None:
     errors = []
@@ -171,7 +171,7 @@ def plain_em(gaps: Array, means: Array, transitions: Array, iterations: int) -> 
     return means, transitions, float(np.log(norms).sum())
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_the_likelihood_is_that_of_a_long_plain_em_from_many_starts_at_least() -> None:
     rng = np.random.default_rng(9)
     gaps = mmpp2(50, 5, 1, 2).sample(600, rng)
@@ -197,7 +197,7 @@ def test_em_keeps_the_mean_gap() -> None:
     assert fit.arrivals().arrival_rate == pytest.approx(1 / gaps.mean(), rel=1e-6)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_a_converged_fit_has_nothing_left_to_gain() -> None:
     gaps = np.random.default_rng(6).gamma(0.6, 1.0, 4000)
     fit = fit_hidden_markov(gaps, (1, 1, 2))

@@ -55,7 +55,7 @@ def three() -> FunctionsBySize:
 assignments = st.lists(st.sampled_from((0, 1, 2)), min_size=1, max_size=6).map(tuple)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("arrivals", [poisson(3), poisson(60), mmpp2(100, 5, 2, 1)])
 @pytest.mark.parametrize("laws", [LAWS, ((0.004, 0.012), (0.007, 0.0065), (0.003, 0.002))])
 def test_the_search_finds_the_best_of_all_assignments(arrivals: ArrivalProcess, laws: tuple[tuple[float, float], ...]) -> None:

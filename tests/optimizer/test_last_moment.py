@@ -127,7 +127,7 @@ def test_waiting_for_one_more_would_be_too_late() -> None:
 @pytest.mark.parametrize("profile", [FIXED, measured()])
 @pytest.mark.parametrize("arrivals", [poisson(60), BURSTY])
 @pytest.mark.parametrize("slo", [0.03, 0.2])
-@pytest.mark.full
+@pytest.mark.proof
 def test_no_recommendation_without_a_premium_costs_more_than_the_best_size_or_timeout(
     profile: ServiceProfile, arrivals: ArrivalProcess, slo: float
 ) -> None:
@@ -199,7 +199,7 @@ def test_a_budget_that_only_the_table_keeps_is_kept() -> None:
     assert quickest.latency.percentile(99.9) < 0.1
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_the_quickest_within_a_budget_is_no_slower_than_the_best_size_or_timeout() -> None:
     slo, asked = Slo(0.1, 95), Limits((1769,))
     for arrivals in (poisson(60), BURSTY):

@@ -83,7 +83,7 @@ def cost_of(question: Question, policy: policies.Policy, size: int, times: Array
 
 
 @pytest.mark.parametrize(
-    "arrivals", [pytest.param(poisson(50), marks=pytest.mark.full), pytest.param(BURSTY)], ids=["poisson", "bursty"]
+    "arrivals", [pytest.param(poisson(50), marks=pytest.mark.proof), pytest.param(BURSTY)], ids=["poisson", "bursty"]
 )
 def test_no_other_number_of_workers_and_no_other_tables_cost_less(arrivals: ArrivalProcess) -> None:
     question = asked(arrivals, CORES)
@@ -97,7 +97,7 @@ def test_no_other_number_of_workers_and_no_other_tables_cost_less(arrivals: Arri
     assert cost_of(question, best.policy, best.overflow.policy.max_batch_size, times) <= 1.01 * least
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_no_table_costs_less_than_the_bound_of_its_number_of_workers() -> None:
     question = asked(BURSTY, CORES)
     search = overflow_choice._Search(question, Demand(BURSTY, (SLO,)), overflow_choice.MOST_SIMULATED, 0.95, 0)

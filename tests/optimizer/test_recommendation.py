@@ -105,7 +105,7 @@ def law_of(arrivals: ArrivalProcess, timeout: float) -> SizeOrTimeout:
 
 @pytest.mark.parametrize("factor", [1.002, 1.1, 1.5, 2.5])
 @pytest.mark.parametrize("arrivals", [poisson(50), poisson(200), mmpp2(300, 20, 2, 0.5)])
-@pytest.mark.full
+@pytest.mark.proof
 def test_no_setting_within_the_budget_is_quicker(arrivals: ArrivalProcess, factor: float) -> None:
     slo = Slo(0.1, 95)
     budget = recommend(Question(arrivals, profile(), slo)).best.cost.per_request * factor

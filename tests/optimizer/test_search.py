@@ -39,7 +39,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("arrivals", "random", "granularity", "slos"), CASES)
-@pytest.mark.full
+@pytest.mark.proof
 def test_no_timeout_of_a_much_finer_grid_is_cheaper(
     arrivals: ArrivalProcess, random: bool, granularity: float, slos: tuple[Slo, ...]
 ) -> None:

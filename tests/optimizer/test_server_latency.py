@@ -291,7 +291,7 @@ def latency_by_quadrature(rate: float, means: Array, actions: Sequence[int], tim
     return float(total)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("actions", [[0, 1, 2, 3], [0, 0, 0, 3, 2, 4]], ids=["greedy", "a limit and a partial batch"])
 def test_latency_of_fixed_service_is_that_of_quadrature(actions: list[int]) -> None:
     means = MEANS[:4]
@@ -306,7 +306,7 @@ def test_latency_of_fixed_service_is_that_of_quadrature(actions: list[int]) -> N
 
 @pytest.mark.parametrize("table", [name for name in TABLES if name not in ("one at a time", "static", "greedy")])
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.full
+@pytest.mark.proof
 def test_the_quantiles_are_those_of_simulation(law: str, table: str) -> None:
     service, actions, rng = LAWS[law], TABLES[table], np.random.default_rng(1)
     rate = loaded(0.5, service, actions)

@@ -56,7 +56,7 @@ def test_a_profile_with_sizes_needs_a_mix_and_a_mix_a_profile_with_sizes() -> No
         service_times_under(plain, 1769, 8, SizeMix.of([4]))
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("spread", [False, True], ids=["means", "quantiles"])
 @pytest.mark.parametrize("name", MIXES)
 def test_the_law_of_a_padded_batch_is_that_of_brute_force(name: str, spread: bool) -> None:

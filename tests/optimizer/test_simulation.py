@@ -116,7 +116,7 @@ def test_the_kth_batch_meets_the_same_luck_under_every_policy() -> None:
 # --- tables that are swapped
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @settings(max_examples=300, deadline=None)
 @given(
     st.data(), st.none() | st.integers(1, 4), st.none() | st.none() | strategies.ticks, gaps_in_ticks | any_gaps, service_in_ticks
@@ -324,7 +324,7 @@ def test_a_batch_beyond_the_profile_is_refused() -> None:
 # --- batch means
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_intervals_cover_as_often_as_they_say() -> None:
     load, runs, exact = 0.6, [], -math.log(0.05) / (100 - 60)  # the latency of M/M/1 is exponential
     rng = np.random.default_rng(12)

@@ -74,7 +74,7 @@ def test_the_classes_found_are_the_best_of_every_partition_of_the_boundaries() -
     assert answer.saving == pytest.approx(1 - answer.cost.per_request / answer.by_number[1])
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("arrivals", [poisson(400.0), mmpp2(120, 20, 1.0, 0.5), poisson(2.0)], ids=["busy", "bursty", "rare"])
 def test_no_setting_of_a_class_costs_less_than_its_bound_and_a_class_beyond_is_not_searched_for(
     arrivals: ArrivalProcess, monkeypatch: pytest.MonkeyPatch
@@ -94,7 +94,7 @@ def test_no_setting_of_a_class_costs_less_than_its_bound_and_a_class_beyond_is_n
     assert len(searched) < edges * (edges - 1) / 2 or arrivals.arrival_rate == 2.0
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("policies_considered", ["all", "size-or-timeout"])
 @pytest.mark.parametrize("arrivals", [poisson(60.0), mmpp2(120, 20, 1.0, 0.5)], ids=["Poisson", "bursty"])
 def test_memory_sizes_that_are_ruled_out_would_not_have_been_taken(
@@ -153,7 +153,7 @@ def answer() -> SizedAnswer:
     return recommend_classes(question(mmpp2(120, 20, 1.0, 0.5)))
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_latency_and_cost_of_a_class_are_those_of_a_run_with_every_size_its_own(answer: SizedAnswer) -> None:
     """Independent marks: percentiles within 1 %, and shares within the SLO and cost within four standard errors of many runs."""
     assert len(answer.classes) > 1 and answer.saving is not None and answer.saving > 0.05

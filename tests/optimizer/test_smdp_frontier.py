@@ -58,7 +58,7 @@ def test_where_nothing_can_be_weighed_there_is_one_corner() -> None:
         solve_weights(googlenet(0.5), [])
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("slo", [Slo(0.010, 95), Slo(0.012, 99), Slo(0.020, 50)])
 def test_the_weight_chosen_is_the_largest_whose_table_keeps_the_slo(slo: Slo) -> None:
     problem = googlenet(0.7)

@@ -210,7 +210,7 @@ def by_value_iteration(problem: SmdpProblem, longest: int, iterations: int) -> t
     return float(change[: longest // 3].min()), float(change[: longest // 3].max())
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("arrivals", [mmpp2(900, 100, 200, 150), ALTERNATING, random_map(3, np.random.default_rng(5), 500)])
 def test_the_gain_is_that_of_value_iteration(arrivals: ArrivalProcess) -> None:
     problem = server(arrivals, 3, exponential)
@@ -227,7 +227,7 @@ def estimate(costs: list[float]) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("busy", "quiet", "switch"), [(0.8, 0.2, 20.0), (1.3, 0.2, 20.0)])
-@pytest.mark.full
+@pytest.mark.proof
 def test_the_predicted_costs_are_those_of_simulations_that_see_the_phase(busy: float, quiet: float, switch: float) -> None:
     problem = server(mmpp2(busy * MU, quiet * MU, switch, switch))
     solution = solve_modulated(problem)
@@ -248,7 +248,7 @@ def test_the_predicted_costs_are_those_of_simulations_that_see_the_phase(busy: f
         assert abs(mean - cost(problem, evaluate_modulated(problem, table))) < 4 * error
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_random_service_times_cost_what_is_predicted() -> None:
     problem = server(mmpp2(0.9 * MU, 0.1 * MU, 50, 20), law=lambda mean: gamma(mean, 2.5))
     performance = evaluate_modulated(problem, greedy(problem))

@@ -62,7 +62,7 @@ def test_the_gain_is_the_weighted_sum_of_latency_and_power() -> None:
             assert rates == pytest.approx(problem.arrival_rate, rel=1e-9)  # what comes is served
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_no_benchmark_policy_is_cheaper() -> None:
     rng = np.random.default_rng(2)
     for law in LAWS.values():

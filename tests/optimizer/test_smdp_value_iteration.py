@@ -28,8 +28,8 @@ TABLE = [
     (10000.0, 89, 1847, 9.36e-4, 66.1384),
     (1000.0, 78, 1635, 9.78e-4, 66.1383),
     (100.0, 70, 1483, 8.36e-4, 66.1377),
-    pytest.param(10.0, 161, 10000, 6.14e-12, 66.1374, marks=pytest.mark.full),
-    pytest.param(0.0, 192, 10000, 1.30e-14, 66.1374, marks=pytest.mark.full),
+    pytest.param(10.0, 161, 10000, 6.14e-12, 66.1374, marks=pytest.mark.proof),
+    pytest.param(0.0, 192, 10000, 1.30e-14, 66.1374, marks=pytest.mark.proof),
 ]
 
 

@@ -9,6 +9,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import greedy
 from sluice.packaging.project import named_libraries, read_project
 
+IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/buffer:1"
 PREDICTS = "import a_library_that_is_not_here\nclass Iris:\n    def predict(self, inputs): return inputs\n"
 
 
@@ -77,7 +78,18 @@ def test_a_module_of_a_library_and_one_of_a_package_are_taken(tmp_path):
     [
         (["Architecture=arm"], "Architecture in samconfig.toml: 'arm' is not allowed; allowed: arm64 or x86_64"),
         (["PackageType=zip"], "PackageType in samconfig.toml: 'zip' is not allowed; allowed: Zip or Image"),
-        (["ModelName=my_model"], "ModelName in samconfig.toml: 'my_model'"),
+        (["ModelName=my_model"], "ModelName in samconfig.toml: 'my_model' is not allowed; allowed: what is of the form"),
+        (["MemorySize1=128GB"], "MemorySize1 in samconfig.toml: '128GB' is not allowed"),
+        (
+            ["SubnetIds=subnet-1,subnet_2"],
+            "SubnetIds in samconfig.toml: 'subnet-1,subnet_2' is not allowed; allowed: what is of the form",
+        ),
+        (["BufferImage=buffer:1"], "BufferImage in samconfig.toml: 'buffer:1' is not allowed"),
+        (["SloPercentile=0.95"], "SloPercentile in samconfig.toml: '0.95' is not allowed; allowed: a number and >= 1 and <= 99.99"),
+        (["SloLatency=200ms"], "SloLatency in samconfig.toml: '200ms' is not allowed; allowed: a number"),
+        (["PingMinutes=inf"], "PingMinutes in samconfig.toml: 'inf' is not allowed; allowed: a number and >= 1 and <= 1440"),
+        (["ProvisonedMemory=1769"], "ProvisonedMemory in .*; allowed: a parameter of the template; did you mean ProvisionedMemory"),
+        (["Something=1"], "Something in samconfig.toml: '1' is not allowed; allowed: a parameter of the template$"),
         (["VpcId"], 'parameter_overrides of .*; allowed: a list of "Name=value"'),
     ],
 )
@@ -145,7 +157,7 @@ def test_tests_hidden_files_environments_and_what_was_built_are_not_shipped(tmp_
     [
         ([], ("VpcId", "SubnetIds", "BufferImage")),
         (["VpcId=vpc-1", "SubnetIds="], ("SubnetIds", "BufferImage")),
-        (["VpcId=vpc-1", "SubnetIds=subnet-1,subnet-2", "BufferImage=buffer:1"], ()),
+        (["VpcId=vpc-1", "SubnetIds=subnet-1,subnet-2", f"BufferImage={IMAGE}"], ()),
         (["BufferStack="], ("VpcId", "SubnetIds", "BufferImage")),
         (["BufferStack=mlp-prod"], ()),
     ],

@@ -23,7 +23,16 @@ ROOT = Path(__file__).parents[2]
 PACKAGED = ("sluice", "buffer_service", "lambda_fn", "optimizer", "profiler")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_CODE = ("Dockerfile",)  # beside the code for who builds the image of the buffer
-BASE = ("click", "msgspec", "rich", "markdown_it", "mdurl", "pygments")  # what pip installs without an extra, and what that needs
+BASE = (
+    "click",
+    "msgspec",
+    "rich",
+    "markdown_it",
+    "mdurl",
+    "pygments",
+    "yaml",
+    "_yaml",
+)  # what pip installs without an extra, and what that needs
 IMPORTED_AS = {
     "pyyaml": "yaml",
     "prometheus-client": "prometheus_client",

@@ -23,6 +23,7 @@ def test_the_page_is_made_of_the_data(rows: list[Row]) -> None:
     assert_published("every-load", page(rows), draw(rows), 80_000)
 
 
+@pytest.mark.proof
 def test_what_is_kept_is_found_again(rows: list[Row]) -> None:
     for kept, found in zip(rows, compute(), strict=True):
         assert (kept.latency, kept.made_for, kept.functions, kept.rate) == (

@@ -55,7 +55,7 @@ def test_the_page_is_made_of_the_data(study: Study) -> None:
     assert_published("fleet-live", page(study), draw(study), 60_000)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_what_was_simulated_is_found_again(study: Study) -> None:
     found, changes = simulated(SIMULATED, study.facts.idle, 0.0)
     assert changes == study.facts.hosts_changed[SIMULATED]

@@ -66,7 +66,7 @@ def test_nobody_is_late_and_shared_queues_cost_no_more_than_any_other_and_what_i
             assert abs(row.predicted - row.cost) <= max(3 * row.half, 1e-6 * row.cost), row
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_the_best_groups_need_not_be_neighbours(kept: Found) -> None:
     others = other_than_neighbours(kept.partitioned)
     for row in [*others, *kept.partitioned[:10]]:
@@ -100,7 +100,7 @@ def test_the_published_plans_are_found_again(name: str) -> None:
     assert_found_again(name)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_all_published_plans_are_found_again() -> None:
     assert set(published()) == set(sets())
     for name in sets():

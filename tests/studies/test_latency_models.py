@@ -67,6 +67,7 @@ def test_the_predictions_of_the_page_are_those_of_the_models(rows: list[Row], gr
             assert prediction.quantile(row.quantile) == pytest.approx(value, rel=1e-5)
 
 
+@pytest.mark.proof
 def test_the_simulator_meets_the_exact_law() -> None:
     setting = Setting("grid", "mmpp2", mmpp2(50, 5, 1, 2), "random", random_service(6), 6, 0.2)
     rows = list(compare(setting, (0.5, 0.95), 200_000, np.random.default_rng(4)))
@@ -104,6 +105,7 @@ def test_the_predictions_of_classes_are_those_of_the_model() -> None:
             assert latency.quantile(row.quantile) == pytest.approx(row.exact, rel=1e-5)
 
 
+@pytest.mark.proof
 def test_the_simulator_of_classes_meets_the_exact_law() -> None:
     setting = settings()[4]
     rows = list(compare_classes(setting, 1000 * N_BLOCKS, np.random.default_rng(5)))

@@ -27,6 +27,7 @@ def test_every_trace_has_a_row_for_every_slo(rows: list[Row]) -> None:
     assert [(row.trace, row.latency) for row in rows] == [(case.name, latency) for case in CASES for latency in LATENCIES]
 
 
+@pytest.mark.proof
 def test_what_is_kept_is_found_again(rows: list[Row]) -> None:
     (shipped,) = (case for case in CASES if case.shipped)
     kept, found = rows[0], next(of_trace(shipped.name, shipped.read(None)))

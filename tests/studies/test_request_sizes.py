@@ -43,7 +43,7 @@ def test_the_page_is_made_of_the_data(rows: list[Row]) -> None:
     assert_published("request-sizes", page(rows), draw(rows), 120_000)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_a_cell_comes_to_what_the_data_says(rows: list[Row]) -> None:
     kept = {row.way: row for row in rows if row.cell == (MIX, POISSON, RATE, SLO)}
     for row in rows_of(MIX, POISSON, RATE, SLO):
@@ -69,7 +69,7 @@ def test_halves_are_all_requests_in_their_order() -> None:
             assert (requests(name, arrivals, RATE)[1][: len(ahead)] == ahead).all()
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_a_table_that_sees_classes_and_fills_nothing_is_that_of_size_classes() -> None:
     answer = answer_of(MIX, RATE, SLO)
     times, sizes = (of[:20_000] for of in requests(MIX, POISSON, RATE))
@@ -81,7 +81,7 @@ def test_a_table_that_sees_classes_and_fills_nothing_is_that_of_size_classes() -
     assert together.latency.mean() == pytest.approx(apart.latency.mean(), rel=0.01)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_filling_takes_smaller_requests_along_and_makes_nobody_of_the_class_late() -> None:
     answer = answer_of(MIX, 20.0, 0.3)
     times, sizes = (of[:20_000] for of in requests(MIX, POISSON, 20.0))

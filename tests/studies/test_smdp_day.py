@@ -23,7 +23,7 @@ def test_the_page_is_made_of_the_data(rows: list[Row]) -> None:
     assert_published("smdp-day", page(rows), draw(rows), 40_000)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_what_is_kept_of_the_table_that_stays_is_found_again(rows: list[Row]) -> None:
     """Those that follow the rate take minutes: `--compute` finds them again."""
     times = arrivals()

@@ -231,6 +231,7 @@ def test_table_2_has_the_papers_states_and_one_iteration_less(study: Study) -> N
         assert row.gain == pytest.approx(theirs, abs=0.002)  # the coefficients behind are known no better
 
 
+@pytest.mark.proof
 def test_table_2_comes_again_from_value_iteration(study: Study) -> None:
     server = PRINTED.problem(0.9, 1)
     for overflow_cost, row in list(zip(OVERFLOW_COSTS, study.published.table_2.printed, strict=True))[:3]:
@@ -250,6 +251,7 @@ def test_a_step_nearer_to_its_bound_takes_one_percent_fewer_iterations() -> None
     assert counts[1] / counts[0] == pytest.approx(0.99, abs=0.002)
 
 
+@pytest.mark.proof
 def test_the_least_states_without_an_overflow_cost_are_those_of_the_limit_on_the_iterations(study: Study) -> None:
     max_state, iterations = study.published.patience
     assert max_state < 192 and iterations > 10_000

@@ -25,7 +25,7 @@ def test_the_page_is_made_of_the_data(found: list[Cell]) -> None:
     assert_published("watching", page(found), draw(found), 40_000)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_what_is_kept_of_promises_is_found_again(found: list[Cell]) -> None:
     kept = [cell for cell in found if cell.table == "promise"][:4]  # of requests that are late each by itself
     assert list(islice(cells(["promise"], HOURS, RUNS, []), 4)) == kept
