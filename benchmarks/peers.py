@@ -116,7 +116,7 @@ def scenarios(others: Sequence[str], quick: bool) -> list[Scenario]:
         found += [Scenario(f"JSON {kilobytes} KB", "total", numbers_in_json(size // 8), beside, 16 if size > 10_000 else 64)]
         head, raw = tensor_of(size // 4)
         found += [Scenario(f"OIP {kilobytes} KB", "tensors", head + raw, binary, 16 if size > 10_000 else 64, None, len(head))]
-    return [found[2], found[4], found[8]] if quick else found
+    return [found[2], found[4], found[8]][usually(0, smoke=1) :] if quick else found
 
 
 def numbers_in_json(n: int) -> bytes:

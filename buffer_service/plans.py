@@ -32,7 +32,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import boto3
 import msgspec
 
 from sluice.batching.documents import Plan, Route, read
@@ -118,6 +117,8 @@ class SsmPlans:
 
     def documents(self) -> dict[str, bytes]:
         if self._client is None:
+            import boto3  # 13 MB, which all others go without
+
             self._client = boto3.client("ssm", region_name=os.environ.get("AWS_REGION"))
         pages = self._client.get_paginator("get_parameters_by_path").paginate(Path=self._path, Recursive=True)
         return {parameter["Name"]: parameter["Value"].encode() for page in pages for parameter in page["Parameters"]}

@@ -5,7 +5,6 @@ comma between are identical workers, ``sagemaker://`` an endpoint of SageMaker, 
 raises says what helps (``port.py``); what is done about it is decided in ``route_state.py``, which knows who still waits.
 """
 
-from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
 from sluice.buffer_service.invokers.by_syntax import InvokerBySyntax, named_functions
 from sluice.buffer_service.invokers.http_workers import HttpInvoker
 from sluice.buffer_service.invokers.in_process import LocalInvoker
@@ -17,7 +16,6 @@ from sluice.buffer_service.invokers.port import (
     Invoker,
     UnknownFunction,
 )
-from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
 from sluice.buffer_service.invokers.worker_health import Health
 
 __all__ = [
@@ -29,9 +27,7 @@ __all__ = [
     "HttpInvoker",
     "Invoker",
     "InvokerBySyntax",
-    "LambdaInvoker",
     "LocalInvoker",
-    "SageMakerInvoker",
     "UnknownFunction",
     "named_functions",
 ]

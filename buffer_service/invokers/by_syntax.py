@@ -5,15 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from botocore.exceptions import BotoCoreError
-
 from sluice.batching.documents import SAGEMAKER_SCHEME
-from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.invokers.aws_api import AwsInvoker
-from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
 from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved, worker_addresses
 from sluice.buffer_service.invokers.port import BatchAnswer, FunctionUnavailable, Invoker, Pool
-from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
 from sluice.buffer_service.invokers.worker_health import Health
 from sluice.http.room import Room
 from sluice.lambda_fn.contract import Batch, encode_batch
@@ -33,17 +27,17 @@ class InvokerBySyntax:
     def __init__(self, timeout: float, ejected: Callable[[str], None] = unobserved, room: Room | None = None) -> None:
         self._timeout = timeout
         self._room = room
-        self._aws: dict[type[AwsInvoker], AwsInvoker] = {}
+        self._aws: dict[bool, Invoker] = {}  # SageMaker's, and Lambda's
         self._opening = asyncio.Lock()
         self._http = HttpInvoker(timeout, ejected, room=room)
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         if function.startswith(("http://", "https://")):
             return await self._http.invoke(function, payload, avoid)
-        way: type[AwsInvoker] = SageMakerInvoker if function.startswith(SAGEMAKER_SCHEME) else LambdaInvoker
-        if way not in self._aws:
-            await self._open(way, function)
-        return await self._aws[way].invoke(function, payload)
+        sagemaker = function.startswith(SAGEMAKER_SCHEME)
+        if sagemaker not in self._aws:
+            await self._open(sagemaker, function)
+        return await self._aws[sagemaker].invoke(function, payload)
 
     async def ask(self, function: str, batch: Batch, avoid: str = "") -> BatchAnswer:
         """As the port says: workers may be asked in frames, platforms in JSON."""
@@ -64,11 +58,25 @@ class InvokerBySyntax:
         for invoker in invokers:
             await invoker.close()
 
-    async def _open(self, way: type[AwsInvoker], function: str) -> None:
+    async def _open(self, sagemaker: bool, function: str) -> None:
         """In a thread: making a client takes a tenth of a second, finding credentials perhaps more, and others are being served."""
         async with self._opening:
-            if way not in self._aws:
+            if sagemaker not in self._aws:
                 try:
-                    self._aws[way] = await asyncio.to_thread(way, self._timeout, room=self._room)
-                except (InvalidInput, BotoCoreError, ValueError) as error:
+                    self._aws[sagemaker] = await asyncio.to_thread(_of_aws, sagemaker, self._timeout, self._room)
+                except ValueError as error:
                     raise FunctionUnavailable(f"{function!r} cannot be invoked: {error}") from error
+
+
+def _of_aws(sagemaker: bool, timeout: float, room: Room | None) -> Invoker:
+    """With botocore, 8 MB that a buffer before workers goes without; raises ``ValueError``."""
+    from botocore.exceptions import BotoCoreError
+
+    from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
+    from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
+
+    way = SageMakerInvoker if sagemaker else LambdaInvoker
+    try:
+        return way(timeout, room=room)
+    except BotoCoreError as error:
+        raise ValueError(str(error)) from error

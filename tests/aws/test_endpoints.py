@@ -6,7 +6,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from sluice.buffer_service.invokers import SageMakerInvoker
+from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
 from sluice.lambda_fn.contract import Batch, Item, decode_answers, encode_batch
 from tests.buffer_service.aws_fakes import closing, nap
 

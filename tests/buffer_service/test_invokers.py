@@ -29,14 +29,13 @@ from sluice.buffer_service.invokers import (
     FunctionUnavailable,
     HttpInvoker,
     InvokerBySyntax,
-    LambdaInvoker,
     LocalInvoker,
     UnknownFunction,
     port,
     worker_health,
 )
 from sluice.buffer_service.invokers.aws_api import BACKOFF, RETRIES, full_jitter
-from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT
+from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT, LambdaInvoker
 from sluice.buffer_service.invokers.http_exchange import MAX_HEAD_BYTES
 from sluice.buffer_service.invokers.http_refusals import retry_after
 from sluice.buffer_service.invokers.port import NoRoomForAnswer, UnreadableAnswer
@@ -873,7 +872,7 @@ async def test_the_syntax_of_the_function_chooses_the_way(fake, monkeypatch):
         assert fake.requests == []
         opened = []
         monkeypatch.setattr(
-            "sluice.buffer_service.invokers.by_syntax.LambdaInvoker",
+            "sluice.buffer_service.invokers.aws_lambda.LambdaInvoker",
             lambda timeout, room: opened.append(LambdaInvoker(timeout, room=room)) or opened[-1],
         )
         payloads = await asyncio.gather(*(invoker.invoke("nap:live", encode_batch(MANY)) for _ in range(3)))

@@ -14,11 +14,10 @@ from sluice.buffer_service.invokers import (
     FunctionBusy,
     FunctionUnavailable,
     InvokerBySyntax,
-    SageMakerInvoker,
     UnknownFunction,
 )
 from sluice.buffer_service.invokers.aws_api import RETRIES
-from sluice.buffer_service.invokers.sagemaker import ENDPOINT_LIMIT
+from sluice.buffer_service.invokers.sagemaker import ENDPOINT_LIMIT, SageMakerInvoker
 from sluice.lambda_fn.contract import Batch, Item, decode_answers, encode_batch
 from tests.buffer_service import aws_fakes
 from tests.buffer_service.aws_fakes import Refused, SignedApi, closing, lost, nap, status

@@ -11,7 +11,7 @@ import tritonclient.http as triton
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.invokers import LambdaInvoker
+from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.local.functions import Function as LambdaFunction
 from sluice.local.lambda_runtime import LambdaRuntime

@@ -79,8 +79,9 @@ def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(answered: Answ
     assert answer["sizes"]["requests"] == 4000 and 0 < answer["sizes"]["uncertainty"] < 0.05 * predicted
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("usd", ["2", "4", "6", "8", "10"])
+@pytest.mark.parametrize(
+    "usd", [pytest.param(usd, marks=pytest.mark.full if usd == "6" else pytest.mark.proof) for usd in ("2", "4", "6", "8", "10")]
+)
 def test_the_verdict_agrees_with_the_rate_from_which_queues_pay_on_the_record(
     usd: str, ask: tuple[str, ...], trace: str, shown_by: Shown
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_terminal_of_80_columns_shows_every_digit(
     assert f" {per_million(document_of(*asked)['cost']['per_request'])}" in row
 
 
+@pytest.mark.full
 def test_the_page_tells_of_the_classes(answered: Answered) -> None:
     answer, _, page = answered
     html = page.read_text()
