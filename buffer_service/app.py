@@ -26,7 +26,6 @@ from sluice.batching.urls import without_password
 from sluice.batching.variables import PREFIX, misspelt
 from sluice.buffer_service.alarms import Alarms, LoopAlarms, open_alarms
 from sluice.buffer_service.api_keys import Keyring
-from sluice.buffer_service.bearer_tokens import BearerTokens, JwksFollower, bearer_token
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import describe
 from sluice.buffer_service.followed_keys import KeyFollower
@@ -65,6 +64,7 @@ from sluice.http.room import Connections, Room
 from sluice.http.server import HttpServer
 
 if TYPE_CHECKING:
+    from sluice.buffer_service.bearer_tokens import BearerTokens
     from sluice.buffer_service.traces import Traces
 
 EMIT_INTERVAL = 10.0  # seconds between two lines for CloudWatch
@@ -117,7 +117,7 @@ class BufferService:
         source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._keyring = Keyring() if settings.api_keys else None
-        self._tokens = BearerTokens(settings.jwt_issuer, settings.jwt_audience) if settings.jwt_jwks else None
+        self._tokens = _tokens_of(settings) if settings.jwt_jwks else None
         self._epoch = time.time
         kept = settings.arrivals_kept, settings.batches_kept
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, *kept)
@@ -164,6 +164,8 @@ class BufferService:
             await keys.look()
             self._tasks.append(asyncio.create_task(keys.follow()))
         if self._tokens is not None:
+            from sluice.buffer_service.bearer_tokens import JwksFollower
+
             issuer = JwksFollower(self.settings.jwt_jwks, self._tokens)
             await issuer.look()
             self._tasks.append(asyncio.create_task(issuer.follow()))
@@ -261,7 +263,7 @@ class BufferService:
         if self._keyring is None and self._tokens is None:
             return ""
         try:
-            if self._tokens is not None and (token := bearer_token(headers)):
+            if self._tokens is not None and (token := self._tokens.given(headers)):
                 return self._tokens.opens(self._epoch(), name, token).of_class
             if self._keyring is None:
                 raise UnknownKey(False, of_token=True)
@@ -275,7 +277,7 @@ class BufferService:
         """A digest of who asks, by his API key or token; ``""`` where nobody needs one. Raises ``KeyRefused``."""
         if self._keyring is None and self._tokens is None:
             return ""
-        if self._tokens is not None and (token := bearer_token(headers)):
+        if self._tokens is not None and (token := self._tokens.given(headers)):
             name = f"token {self._tokens.known(self._epoch(), token).subject}"
         elif self._keyring is None:
             raise UnknownKey(False, of_token=True)
@@ -293,7 +295,7 @@ class BufferService:
         if self._keyring is None and self._tokens is None:
             return names
         try:
-            if self._tokens is not None and (token := bearer_token(headers)):
+            if self._tokens is not None and (token := self._tokens.given(headers)):
                 models: Collection[str] | None = self._tokens.known(self._epoch(), token).models
             elif self._keyring is None:
                 raise UnknownKey(False, of_token=True)
@@ -409,6 +411,12 @@ class BufferService:
             await asyncio.sleep(EMIT_INTERVAL)
             for model in self._models.values():
                 model.telemetry.emit()
+
+
+def _tokens_of(settings: Settings) -> BearerTokens:
+    from sluice.buffer_service.bearer_tokens import BearerTokens  # with joserfc and cryptography: 7 MB, a tenth of the start
+
+    return BearerTokens(settings.jwt_issuer, settings.jwt_audience)
 
 
 def _traces() -> Traces:

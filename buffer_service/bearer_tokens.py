@@ -78,14 +78,6 @@ class Bearer(NamedTuple):
 _read_claims = msgspec.json.Decoder(_Claims).decode
 
 
-def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """What came as ``authorization: Bearer`` if it has the shape of a token, else nothing."""
-    for name, value in headers:
-        if name == b"authorization" and value[:7].lower() == b"bearer " and value.count(b".") == 2:
-            return value[7:].strip()
-    return b""
-
-
 class BearerTokens:
     """Decides about tokens of one ``issuer`` for one ``audience``."""
 
@@ -102,6 +94,14 @@ class BearerTokens:
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    @staticmethod
+    def given(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """What came as ``authorization: Bearer`` if it has the shape of a token, else nothing."""
+        for name, value in headers:
+            if name == b"authorization" and value[:7].lower() == b"bearer " and value.count(b".") == 2:
+                return value[7:].strip()
+        return b""
 
     def follow(self, document: bytes) -> None:
         """The keys of this JWK set are those of the issuer from now on; raises ``InvalidInput`` where none can be used."""

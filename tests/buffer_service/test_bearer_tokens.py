@@ -25,7 +25,6 @@ from sluice.buffer_service.bearer_tokens import (
     JwksFollower,
     _document,
     _OnlyTls,
-    bearer_token,
     read_jwks,
 )
 from sluice.buffer_service.settings import Settings
@@ -169,8 +168,8 @@ async def test_keys_are_read_again_and_what_cannot_be_read_changes_nothing(tmp_p
 
 
 def test_a_bearer_that_has_not_the_shape_of_a_token_is_an_api_key():
-    assert bearer_token(((b"authorization", b"Bearer a.b.c"),)) == b"a.b.c"
-    assert bearer_token(((b"authorization", b"Bearer key"), (b"x-api-key", b"a.b.c"))) == b""
+    assert BearerTokens.given(((b"authorization", b"Bearer a.b.c"),)) == b"a.b.c"
+    assert BearerTokens.given(((b"authorization", b"Bearer key"), (b"x-api-key", b"a.b.c"))) == b""
 
 
 def test_settings_that_are_none_or_do_not_go_together_are_refused():
