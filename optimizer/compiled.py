@@ -168,8 +168,9 @@ def _without_much_ado() -> Iterator[None]:
 
     Of simulator, fits, search and SMDP none is then more than 5 % slower, and a process that has made the code is 20 MB smaller.
     """
-    from numba.core import config
+    import numba
 
+    config: Any = numba.core.config
     before = config.OPT
     if "NUMBA_OPT" not in os.environ:
         config.OPT = type(before)(1)
