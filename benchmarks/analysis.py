@@ -41,7 +41,7 @@ ARRIVALS = mmpp2(400, 20, 2, 0.2)
 LATENCY = 0.2
 SLO = Slo(LATENCY, 95.0)
 BATCH_SIZE, TIMEOUT = 32, 0.15
-LARGEST, MEMORY_SIZES = 64, np.linspace(128, 10240, 46).astype(int)
+LARGEST, MEMORY_SIZES = usually(64, smoke=16), np.linspace(128, 10240, usually(46, smoke=6)).astype(int)
 TIMEOUTS = np.linspace(0, 2 * LATENCY, 65)[1:]
 SUBSET = tuple((batch_size, i) for batch_size in range(8, LARGEST + 1, 8) for i in (15, 31))  # and the index of the timeout
 PERCENTILES = (50, 90, 95, 99)

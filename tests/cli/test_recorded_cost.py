@@ -167,7 +167,7 @@ def test_a_trace_that_is_not_there_is_refused_by_predict(fitted: str, profile: s
     assert (code, out) == (2, "") and "trace: 'none.csv' is not allowed; allowed: a file that exists" in err
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_of_several_applications_recommend_and_simulate_say_one_cost_of_their_traces_or_documents(
     shown_by: Shown, document_of: Document, profile: str, bursty: Path, fitted: str, slow: str, tmp_path: Path
 ) -> None:

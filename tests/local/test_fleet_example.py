@@ -64,6 +64,7 @@ def test_the_fleet_has_the_families_with_their_measured_accuracies_on_the_memory
     assert len(fleet.profiles) == len(VARIANTS) * len(MEMORY_SIZES)
 
 
+@pytest.mark.proof
 def test_accuracy_measured_again_is_the_one_written_down(tmp_path: Path) -> None:
     """On the first inputs of all, of the encoder's ends: within four standard errors of a part of a sample."""
     (encoder,) = (family for family in FAMILIES if family.name == "encoder")
@@ -104,6 +105,7 @@ def test_the_plan_does_on_other_arrivals_what_it_predicts() -> None:
     assert run.effective_accuracy == pytest.approx(plan.predicted.effective_accuracy, abs=0.05)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("options", "violations"),
     [

@@ -112,6 +112,7 @@ def test_a_request_is_what_its_model_takes(family: Family, tmp_path: Path) -> No
     assert int(np.argmax(output["data"])) == likeliest_class(path, row[None])[0]
 
 
+@pytest.mark.proof
 def test_a_sweep_measures_every_batch_size_on_every_type_of_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in AWS_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)

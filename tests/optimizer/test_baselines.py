@@ -95,7 +95,7 @@ def test_a_worker_that_is_given_back_the_moment_it_comes_was_there() -> None:
     assert schedule.swap_times.tolist() == [242.0, 242.0]
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("make", [_autoscaled, _with_overflow, _reoptimised])
 def test_what_is_yet_to_come_changes_nothing_that_was_decided(make: Callable[[Array], Deployment]) -> None:
     one, now = at_rates((20, 100), (40, 200)), 195.0

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 EXCERPT = ROOT / "examples/traces/azure_llm_code_excerpt.csv.gz"
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_auto_beats_poisson_and_predicts_the_waits_of_a_real_trace() -> None:
     trace = read_trace(EXCERPT).sped_up(10)
     fit = fit_arrivals(trace, "auto")

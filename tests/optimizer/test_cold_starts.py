@@ -281,7 +281,7 @@ def test_no_run_over_the_fit_is_believed_that_ends_before_environments_have_star
     assert answer.on_fit is None and answer.broken == () and answer.question.cold_understated == 1.0
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("on_record", [False, True])
 def test_what_a_run_shows_to_be_broken_by_cold_starts_is_sought_again_with_as_many(
     on_record: bool, monkeypatch: pytest.MonkeyPatch

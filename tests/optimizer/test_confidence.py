@@ -147,7 +147,7 @@ def offered(without: Sequence[ArrivalProcess], slo: Slo = SLO, policies: str = "
     return Question(FIT, PROFILE, slo, offers=(machine,), goal=goals, limits=Limits(policies=policies), without=tuple(without))
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_workers_keep_free_what_the_fit_may_be_wrong_by() -> None:
     rates = range(40, 80, 10)
     both = offered(()), offered([poisson(rate) for rate in rates])
@@ -167,7 +167,7 @@ def test_workers_that_no_number_makes_sure_of_are_refused() -> None:
         choose_workers(FIT, few, of.promised, question=of)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_workers_with_the_function_beside_them_keep_free_what_the_fit_may_be_wrong_by() -> None:
     sure = choose_overflow(offered(WITHOUT, Slo(0.15, 95)))
     assert len(sure.in_doubt) == 1 and sure.keeps_slos and sure.keeps([Slo(0.15, 95)])

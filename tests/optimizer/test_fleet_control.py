@@ -521,7 +521,7 @@ def test_a_change_of_plan_loses_nobody(grouped):
     assert result.of_family(0).accuracy[[0, -1]].tolist() == [100.0, 80.0]
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_what_is_decided_uses_no_future():
     controlled = fleet()
     arrivals = [steady(60.0, 40, 3), steady(20.0, 40, 4)]

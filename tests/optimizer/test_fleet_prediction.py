@@ -208,7 +208,7 @@ def test_the_headroom_chosen_is_the_least_tried_that_keeps_every_slo() -> None:
     assert plan.accuracy <= less.accuracy + 1e-9
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_fewer_violations_are_had_for_less_accuracy() -> None:
     asked = fleet({"seen": 250.0, "read": 50.0})
     plans = [plan_fleet(asked, violations=share) for share in (0.3, 0.01, 0.0005)]
@@ -220,7 +220,7 @@ def test_fewer_violations_are_had_for_less_accuracy() -> None:
         assert plan.predicted is not None and all(of.violations.high <= share for of in plan.predicted.families.values())
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("batching", DEPLOYABLE)
 def test_a_headroom_that_is_chosen_never_serves_less_than_what_is_asked(batching: Deployable) -> None:
     for demand in ({"seen": 1510.0, "read": 2.0}, {"seen": 100.0, "read": 59.0}, {"seen": 10.0, "read": 100.0}):

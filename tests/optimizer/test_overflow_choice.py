@@ -109,7 +109,7 @@ def test_no_table_costs_less_than_the_bound_of_its_number_of_workers() -> None:
         assert side.least <= min(costs)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_what_overflows_falls_by_less_and_less_with_every_worker() -> None:
     question = asked(BURSTY, CORES)
     shares = []
@@ -318,7 +318,7 @@ def test_the_first_sentence_compares_with_the_cheapest_of_the_others(answer: Ans
     assert wording.headline(of).endswith("for 0.4 % more in all than workers alone it rests on no fit.")
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_what_proves_dearer_than_something_else_in_the_longer_run_is_not_taken(
     answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -324,7 +324,7 @@ def test_a_question_that_makes_no_sense_names_its_field(ask: Callable[[], object
         ask()
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_a_least_latency_that_is_just_beyond_the_budget_when_predicted_for_itself_gives_way_to_a_later_one() -> None:
     """Bursts of 60 000 requests/s: what a batch costs changes within microseconds of timeout, between those that are compared."""
     points = [ProfilePoint(1769, b, ServiceTime(0.012 + 0.003 * b), 0.012 + 0.003 * b, 0.002) for b in (1, 2, 4, 8, 16, 32)]

@@ -414,7 +414,7 @@ def for_every_load() -> ServedQueue:
     return queue
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("factor", [0.1, 1.0, 31.622776601684])
 def test_a_queue_for_every_load_costs_in_a_run_what_is_predicted_and_nobody_is_late(
     for_every_load: ServedQueue, factor: float
@@ -481,7 +481,7 @@ def test_where_one_function_serves_every_size_as_well_as_any_the_answer_says_so(
     assert f"{said} times these rates." in told.sentences(answer)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_two_queues_are_one_where_that_is_cheaper_once_the_size_of_a_batch_chooses_its_function() -> None:
     """Set 4 has a queue more where one function serves each."""
     names = [

@@ -101,7 +101,7 @@ def test_the_urgent_first_under_the_table_of_one_queue_costs_less_than_in_order_
     assert solve_classes(problem).gain < problem.cost(reordered.mean_latency, reordered.power) < one.gain
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_with_long_tails_the_urgent_first_wait_all_together_as_long_as_in_order_and_cost_more_than_the_best() -> None:
     answer = answer_classes(two_classes(load=0.9, share=0.5, largest=4, law=LAWS["hyperexponential"]))
     in_order, reordered = answer.compared[IN_ORDER], answer.compared[URGENT_FIRST]

@@ -166,7 +166,7 @@ def test_tables_that_end_in_different_batch_sizes_are_those_of_the_markov_chain(
     assert (performance.mean_latency, performance.batch_rate) == pytest.approx(by_markov_chain(problem, tables, 300), rel=1e-8)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_a_phase_that_overloads_the_server_is_no_trouble() -> None:
     full = 4 / affine(1.0524e-3, 0.3051e-3, 4)[-1]
     problem = server(mmpp2(1.3 * full, 0.1 * full, 40, 40), 4, exponential)

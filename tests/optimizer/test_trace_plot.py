@@ -52,7 +52,7 @@ def test_the_curves_of_a_fit_are_its_closed_forms(trace: Trace) -> None:
     assert share == pytest.approx([(sample > gap).mean() for gap in gaps], abs=0.015)
 
 
-@pytest.mark.full
+@pytest.mark.proof
 @pytest.mark.parametrize("gaps", [np.full(120, 0.5), np.tile([0.0, 1.0], 60), np.random.default_rng(2).pareto(1.1, 150)])
 def test_traces_of_every_shape_can_be_drawn(gaps: np.ndarray, tmp_path: Path) -> None:
     fitted: ArrivalProcess = poisson(1 / gaps.mean())

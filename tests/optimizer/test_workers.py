@@ -155,7 +155,7 @@ def test_latencies_are_named_by_percentile_and_lie_within_their_intervals() -> N
     assert setting.max_batch_size == setting.policy.max_batch_size and setting.arrival_rate == 2000
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_a_burst_that_comes_seldom_is_waited_for() -> None:
     seldom = mmpp2(2000, 100, 0.03, 0.003)
     offer, slo = WorkerOffer("g4dn", linear(0.005, 0.001, 8), 0.5), Slo(0.05, 99)

@@ -19,6 +19,7 @@ def study() -> Study:
     return compute()
 
 
+@pytest.mark.proof
 def test_every_shape_that_the_paper_names_is_found(study: Study) -> None:
     found = claims(study)
     assert len(found) == 7

@@ -41,6 +41,7 @@ def test_every_kind_is_in_every_cell(found: Findings) -> None:
     assert all(list(cell) == [*KINDS, MARK] for cell in found.cells)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("key", [("GoogLeNet", "Poisson", 0.1, 10.0), ("VGG-19", "Poisson", 1.0, 1000.0)])
 def test_the_models_say_what_the_data_do(key: tuple[str, str, float, float], found: Findings) -> None:
     kept = next(cell for cell in found.cells if cell[MARK].cell == key)

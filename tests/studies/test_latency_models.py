@@ -48,10 +48,12 @@ def test_the_simulations_of_the_page_agree_with_the_exact_law(rows: list[Row]) -
     assert [row for row in rows if not agrees(row)] == []
 
 
+@pytest.mark.proof
 def test_every_setting_is_in_the_data(rows: list[Row]) -> None:
     assert len(by_setting(rows)) == len([*grid(), *as_in_batch()]) + N_HELD_OUT
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("group", ["batch", "held-out"])
 def test_the_predictions_of_the_page_are_those_of_the_models(rows: list[Row], group: str) -> None:
     drawn = [held_out(np.random.default_rng([2, i])) for i in range(N_HELD_OUT)]

@@ -273,6 +273,7 @@ def test_the_study_names_what_is_wrong_with_a_folder(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.proof
 def test_quick_prints_the_comparison_and_writes_where_it_is_told(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

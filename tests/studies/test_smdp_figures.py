@@ -121,6 +121,7 @@ def test_the_benchmarks_are_those_of_the_solver(study: Study) -> None:
         assert performance.power == pytest.approx(row.power, rel=1e-6)
 
 
+@pytest.mark.proof
 def test_the_percentiles_are_those_of_the_exact_law(study: Study) -> None:
     for row, again in zip(study.percentiles, percentiles(), strict=True):
         assert_same(row, again)
