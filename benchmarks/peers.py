@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def scenarios(others: Sequence[str], quick: bool) -> list[Scenario]:
-    """All of them; the quick ones are a worker that works, Poisson arrivals, and large tensors."""
+    """All; the quick ones are a worker that works, Poisson arrivals, large tensors, of which a smoke run leaves out the first."""
     beside = (*others, *OURS)
     numbers = numbers_in_json(64)
     found = [Scenario(f"echo {n}", "echo", numbers, (*beside, *INSIDE), n) for n in (64, 256)]

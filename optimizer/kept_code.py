@@ -244,7 +244,7 @@ def _numba() -> Path:
 
 @cache
 def machine_stamp() -> str:
-    """Another one for another numba, llvmlite, Python or processor."""
+    """Another one for another numba, llvmlite, Python, processor or level of optimisation."""
     import llvmlite
     import llvmlite.binding as llvm
 
@@ -255,5 +255,6 @@ def machine_stamp() -> str:
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
         llvm.get_host_cpu_features().flatten(),
+        os.environ.get("NUMBA_OPT", ""),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -27,7 +27,7 @@ class InvokerBySyntax:
     def __init__(self, timeout: float, ejected: Callable[[str], None] = unobserved, room: Room | None = None) -> None:
         self._timeout = timeout
         self._room = room
-        self._aws: dict[bool, Invoker] = {}  # SageMaker's, and Lambda's
+        self._aws: dict[bool, Invoker] = {}  # by whether it is SageMaker's, or Lambda's
         self._opening = asyncio.Lock()
         self._http = HttpInvoker(timeout, ejected, room=room)
 

@@ -45,6 +45,7 @@ from sluice.optimizer.billing.under_way import by_level, lost, lost_by_level
 KEEP_ALIVE = 300.0  # s; AWS promises none, and what was measured publicly lies between 5 and 60 minutes
 SHORTEST = 1e-6  # s of an invocation, where the profile has none
 MOST_PROVISIONED = 100
+_KEPT = (1e-6, 1e9)  # s, as good as not at all, and as for ever
 _LEAST = 1e-18  # share of cold starts
 _SELDOM = (1e-6, 1e-3)  # shares of the batches that may be larger than what the others are told apart by
 _MANY = 1e3  # requests that come while an environment is kept, of which one invokes: all of these are cold
@@ -229,7 +230,7 @@ class ColdStarts:
             part = float(_parts(np.array([meet]), _meets(batches, mean)[None])[0])
             understated = self._understated
         beside = batches.beside(part)
-        levels = by_level(batches.process, mean, self.keep_alive, beside)
+        levels = by_level(batches.process, mean, min(max(self.keep_alive, _KEPT[0]), _KEPT[1]), beside)
         if len(levels) > MOST_PROVISIONED:
             return np.ones(1), Shares(*np.reshape(none, (2, 1)))
         cold = _with_starts(levels, batches, mean, init, part) * understated

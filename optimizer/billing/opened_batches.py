@@ -40,13 +40,13 @@ class OpenedBatches:
         """Of all batches."""
         return self.arrivals.arrival_rate / self.process.arrival_rate
 
-    def beside(self, part: float) -> Array:
-        """Which of them are taken to come while others are under way, by phase: ``part`` of those of the fullest, (n_phases,)."""
-        return np.maximum(part * self._filled, _LEAST_PART)
+    def beside(self, part: float | Array) -> Array:
+        """Which of them are taken to come while others are under way, by phase: ``part`` of the fullest's, (..., n_phases)."""
+        return np.maximum(np.multiply.outer(part, self._filled), _LEAST_PART)
 
     def meet(self, busy: float, parts: Array) -> Array:
         """The shares of the batches that so find another under way that takes ``busy`` seconds, alone: as ``parts``, (n,)."""
-        load = np.maximum(parts[:, None] * self._filled, _LEAST_PART) * seen(self.process, busy)
+        load = self.beside(parts) * seen(self.process, busy)
         return np.asarray((load / (1 + load)) @ self._opened)
 
     @cached_property

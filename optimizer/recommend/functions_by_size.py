@@ -135,25 +135,22 @@ class FunctionsBySize:
 
         As ``ColdStarts.of_batches`` has it: a batch that was held for longer than the one before takes finds none under way.
         """
-        starts, of, functions = self.settings.starts, self._starts(factor), np.array(assignment)
-        serving, asked = [], []
+        starts, functions = self.settings.starts, np.array(assignment)
+        by_function = {j: np.where(functions == j, pmf, 0.0) for j in sorted(set(assignment))}
+        serving = {j: batches for j, batches in by_function.items() if batches.sum() > _NEVER}
+        if starts.told is not None:
+            return dict.fromkeys(serving, Share(starts.told, starts.told))
+        of, asked = self._starts(factor), []
         largest, invocations = np.array([len(pmf)]), 1 / _mean(pmf)
         holds, busy = self.holds(assignment), self._busy[functions, np.arange(len(pmf))]
         none = finds_none(pmf, holds, busy)[None]
-        for j in sorted(set(assignment)):
-            batches = np.where(functions == j, pmf, 0.0)
-            share = float(batches.sum())
-            if share > _NEVER:
-                serving.append(j)
-                if starts.told is None:
-                    apart = shares(batches, none)
-                    mean = float(batches @ self._busy[j, : len(pmf)]) / share
-                    largest_of = float(np.flatnonzero(batches)[-1] + 1) * share / float(batches @ np.arange(1, len(pmf) + 1))
-                    meet = (1 - apart.batches) * of.fill_in_time(largest, pmf[None], holds, busy, functions == j)
-                    known = ([1 / (invocations * share)], [mean], [largest_of], *apart, meet, [starts.seconds[j]])
-                    asked.append(Invocations(*map(np.asarray, known)))
-        if starts.told is not None:
-            return dict.fromkeys(serving, Share(starts.told, starts.told))
+        for j, batches in serving.items():
+            share, apart = float(batches.sum()), shares(batches, none)
+            mean = float(batches @ self._busy[j, : len(pmf)]) / share
+            largest_of = float(np.flatnonzero(batches)[-1] + 1) * share / float(batches @ np.arange(1, len(pmf) + 1))
+            meet = (1 - apart.batches) * of.fill_in_time(largest, pmf[None], holds, busy, functions == j)
+            known = ([1 / (invocations * share)], [mean], [largest_of], *apart, meet, [starts.seconds[j]])
+            asked.append(Invocations(*map(np.asarray, known)))
         cold = zip(*of.of_invocations(Invocations.all_of(asked)), strict=True)
         return {j: Share(float(batches), float(requests)) for j, (batches, requests) in zip(serving, cold, strict=True)}
 

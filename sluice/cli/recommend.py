@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +27,7 @@ from sluice.cli.recommend_sizes import answered_by_size
 from sluice.cli.size_options import class_options
 from sluice.cli.values import FILE
 from sluice.optimizer.recommend import Answer, Application, EveryLoad, Question, recommend
+from sluice.optimizer.recommend.comparisons import FrontierPoint
 from sluice.optimizer.recommend.recorded import recorded
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.recommend.words import milliseconds
@@ -113,8 +115,9 @@ def command(
         else:
             answer = recommend(question, on_progress)
             subject = (answer, arrivals, *titled, observed, seen)
-            plan = answer.plan(model, arrivals, made_at)
-            answered = Answered(plan, lambda: _page(*subject), lambda: answer_document(answer, plan), lambda: _show(answer, seen))
+            plan, frontier = answer.plan(model, arrivals, made_at), answer.frontier  # which takes as long as the answer
+            shown = answer, seen, frontier
+            answered = Answered(plan, lambda: _page(*subject), lambda: answer_document(answer, plan), lambda: _show(*shown))
     answered.give(out, report, as_json)
 
 
@@ -124,7 +127,7 @@ def _page(*subject: Any) -> str:
     return report_page(Subject(*subject), np.random.default_rng(0))
 
 
-def _show(answer: Answer, seen: Seen | None) -> None:
+def _show(answer: Answer, seen: Seen | None, frontier: Sequence[FrontierPoint]) -> None:
     reached = {} if seen is None else {slo.name: seen.percentile(slo.percentile) for slo in answer.slos}
     if reached and (late := wording.measured_late(answer.slos, reached)):
         output.stdout.print(late)
@@ -151,7 +154,7 @@ def _show(answer: Answer, seen: Seen | None) -> None:
         output.stdout.print(_loads(answer.by_function))
     else:
         output.stdout.print(_sensitivity(answer))
-    output.stdout.print(_frontier(answer))
+    output.stdout.print(_frontier(answer, frontier))
     output.stdout.print(wording.priced(answer.question.billing.prices))
 
 
@@ -206,7 +209,7 @@ def _sensitivity(answer: Answer) -> Table:
     return table
 
 
-def _frontier(answer: Answer) -> Table:
+def _frontier(answer: Answer, points: Sequence[FrontierPoint]) -> Table:
     percentile = answer.slo.name
     table = Table(
         f"{percentile} at most",
@@ -214,7 +217,7 @@ def _frontier(answer: Answer) -> Table:
     )
     for name in ("USD per million", "memory", "batch size", "timeout"):
         table.add_column(name, justify="right")
-    for point in answer.frontier:
+    for point in points:
         table.add_row(
             milliseconds(point.latency),
             per_million(point.cost_per_request),

@@ -1,4 +1,7 @@
-"""The template's parameters, and whether it takes what a project's settings give them; CloudFormation asks only when it deploys."""
+"""The template's parameters, and whether it takes what a project's settings give them.
+
+CloudFormation refuses a value when all is built and uploaded, and sam leaves out, without a word, what the template has not.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,20 @@ from sluice.batching.errors import InvalidInput, require
 TEMPLATE = Path(__file__).with_name("template.yaml")
 
 
-def require_taken(given: Mapping[str, str], place: str) -> None:
-    """Raise ``InvalidInput`` unless the template has all these parameters and takes their values; ``place`` is where they stand."""
+def require_known(given: Mapping[str, str], place: str) -> None:
+    """Raise ``InvalidInput`` unless these are parameters of the template; ``place`` is where they stand."""
     for name, value in given.items():
-        field = f"{name} in {place}"
         if name not in _parameters():
             near = difflib.get_close_matches(name, _parameters(), n=1)
             asked = f"; did you mean {near[0]}?" if near else ""
-            raise InvalidInput(field, value, f"a parameter of the template{asked}")
-        _require_allowed(field, value, _parameters()[name])
+            raise InvalidInput(f"{name} in {place}", value, f"a parameter of the template{asked}")
+
+
+def require_taken(given: Mapping[str, str], place: str) -> None:
+    """Raise ``InvalidInput`` unless the template takes the values of those that are its parameters."""
+    for name, value in given.items():
+        if name in _parameters():
+            _require_allowed(f"{name} in {place}", value, _parameters()[name])
 
 
 @cache
@@ -49,6 +57,8 @@ def _require_allowed(field: str, value: str, parameter: Mapping[str, Any]) -> No
         bounds = [f">= {least}"] * (least > -inf) + [f"<= {most}"] * (most < inf)
         require(least <= number <= most and abs(number) < inf, field, value, " and ".join(["a number", *bounds]))
     if "AllowedPattern" in parameter:
-        pattern = parameter["AllowedPattern"]
-        for part in value.split(",") if parameter["Type"] == "CommaDelimitedList" else [value]:
-            require(re.fullmatch(pattern, part.strip()) is not None, field, value, f"what is of the form {pattern}")
+        pattern, listed = parameter["AllowedPattern"], parameter["Type"] == "CommaDelimitedList"
+        form = f"{'a list of what' if listed else 'what'} is of the form {pattern}"
+        allowed = f"{form} ({parameter['Description']})" if "Description" in parameter else form
+        for part in map(str.strip, value.split(",")) if listed else [value]:
+            require(re.fullmatch(pattern, part) is not None, field, value, allowed)

@@ -18,9 +18,11 @@ from pathlib import Path
 from sluice.batching.documents import ArrivalDocument, Plan, ServiceProfile, read
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 
-from .parameters import require_taken
+from .parameters import require_known, require_taken
 
 SETTINGS = "samconfig.toml"
+TEMPLATE = "build/template.yaml"
+"""Where ``sluice package`` writes it unless told otherwise."""
 REQUIREMENTS = "requirements.txt"
 MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
 """What Lambda and the template call a processor, and what wheels do."""
@@ -65,6 +67,8 @@ class Project:
     environment: str = DEFAULT
 
     def __post_init__(self) -> None:
+        told = {"ModelName": self.name, "Architecture": self.architecture, "PackageType": self.package_type}
+        require_taken(told, SETTINGS)
         named = "1 to 58 of A-Z a-z 0-9 -, the first a letter, as the functions' names begin with it"
         known = not self.stack or re.fullmatch("[A-Za-z][A-Za-z0-9-]{0,57}", self.stack) is not None
         require(known, f"stack_name in {SETTINGS}", self.stack, named)
@@ -107,6 +111,8 @@ def read_project(root: Path, environment: str = "") -> Project:
         if name not in parameters:
             place = f"{name} in {environment}.deploy.parameters.parameter_overrides of {root / SETTINGS}"
             raise InvalidInput(place, NOT_GIVEN, f'"{name}=..."')
+    if _below(settings, environment, "deploy", "parameters", "template_file") in (None, TEMPLATE):
+        require_known(parameters, SETTINGS)  # another template may have more
     require_taken(parameters, SETTINGS)
     stack = _below(settings, environment, "deploy", "parameters", "stack_name")
     project = Project(
@@ -150,12 +156,12 @@ def _parameters(root: Path, settings: dict[str, object], environment: str) -> di
     """``parameter_overrides`` of ``sam deploy``, which are a list or one text."""
     keys = (environment, "deploy", "parameters", "parameter_overrides")
     given = _below(settings, *keys)
-    if isinstance(given, str):
-        given = shlex.split(given)
-    if not isinstance(given, list) or not all(isinstance(pair, str) and "=" in pair for pair in given):
+    texts = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    words = [word for text in texts if isinstance(text, str) for word in shlex.split(text)]  # as sam reads each of a list, too
+    if not texts or not all(isinstance(text, str) for text in texts) or not all("=" in word for word in words):
         place = f"{'.'.join(keys)} of {root / SETTINGS}"
         raise InvalidInput(place, NOT_GIVEN if given is None else given, 'a list of "Name=value"')
-    return dict(pair.split("=", 1) for pair in given)
+    return dict(word.split("=", 1) for word in words)
 
 
 def _requirements(root: Path) -> tuple[str, ...]:

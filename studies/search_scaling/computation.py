@@ -126,7 +126,7 @@ def recommendation(size: Size) -> Callable[[], object]:
     process, measured, timeouts = arrivals(size.phases), profile(size.memory_sizes, size.batch_size), grid(size)
     limits = Limits(max_batch_size=size.batch_size, timeouts=tuple(timeouts.tolist()), policies="size-or-timeout")
     question = Question(process, measured, (SLO,), limits=limits)
-    return lambda: recommend(question)
+    return lambda: recommend(question).frontier
 
 
 TASKS: dict[str, Callable[[Size], Callable[[], object]]] = {

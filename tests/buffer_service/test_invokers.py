@@ -5,6 +5,8 @@ import random
 import re
 import resource
 import statistics
+import subprocess
+import sys
 import threading
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -863,6 +865,11 @@ async def test_a_callable_is_a_function():
     assert await invoker.invoke("echo", b"payload") == b"payload"
     assert await refusal(invoker, UnknownFunction, function="none") == "function: 'none' does not exist"
     await invoker.close()
+
+
+def test_a_buffer_is_without_the_libraries_of_aws_and_of_tokens_until_it_needs_them():
+    script = "import sys, sluice.buffer_service.app; print(*sys.modules.keys() & {'boto3', 'botocore', 'joserfc'})"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split() == []
 
 
 async def test_the_syntax_of_the_function_chooses_the_way(fake, monkeypatch):

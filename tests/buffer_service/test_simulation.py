@@ -161,7 +161,7 @@ ALWAYS = {"drops an answer", "forgets a lease", "swaps two answers", "releases m
 
 
 def _by_name(defects: Iterable[str]) -> list[Any]:
-    """The defects; ``make test`` plants a few of them, ``make check`` all."""
+    """The defects; ``make test`` plants a few of them, ``make proofs`` the others."""
     return [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.proof) for name in defects]
 
 

@@ -195,6 +195,18 @@ def test_a_batch_size_that_hardly_ever_comes_starts_nothing_cold() -> None:
     assert shares == pytest.approx([shares[0]] * 3, rel=1e-3) and shares[0] < 1e-8
 
 
+@pytest.mark.parametrize(("keep_alive", "cold"), [(0.0, 1.0), (math.inf, 0.0)])
+@pytest.mark.filterwarnings("error")
+def test_where_nothing_or_everything_is_kept_all_or_none_start_cold_that_provisioned_ones_leave(
+    keep_alive: float, cold: float
+) -> None:
+    starts = ColdStarts(poisson(2.0), keep_alive)
+    left, found = starts.beyond_provisioned(np.ones(1), np.empty(0), np.array([0.5]), 3.0)
+    assert found.batches[0] == cold and np.isfinite(left).all()
+    assert (found.batches[1:] >= cold * left[1:] - 1e-5).all() and (found.batches[1:] <= cold + 1e-5).all()
+    assert starts.of_table(np.ones(1), np.empty(0), np.array([0.5]), 3.0) == Share(cold, cold)
+
+
 @pytest.mark.parametrize(("arrivals", "timeout"), [(poisson(20), 0.4), (BURSTS.sped_up(0.5), 0.4), (poisson(2), 0.4)])
 def test_batches_that_never_meet_are_never_cold(arrivals: ArrivalProcess, timeout: float) -> None:
     assert simulated(arrivals, 8, timeout, 0.0, 300.0, 100_000) == Share(0.0, 0.0)

@@ -1,11 +1,13 @@
 """Compiled functions."""
 
+import os
 import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import pytest
 
@@ -53,6 +55,23 @@ def test_what_is_put_into_its_callers_gives_them_what_it_gives_alone() -> None:
     function: Any = compiled(total)
     line = Line(2.0, np.array([0.5]))
     assert function(line) == value(line, 2.0) + value(line, 3.0) and made_of_it(function) not in (None, total)
+
+
+def test_loops_are_made_at_the_first_level_and_the_loops_of_others_as_before() -> None:
+    config, levels = numba.core.config, []
+
+    @compiled
+    def twice(x: float) -> float:
+        return 2 * x
+
+    def seen(event: str, told: object = None) -> None:
+        levels.append(int(config.OPT))
+
+    before = config.OPT
+    listener = type("Listener", (numba.core.event.Listener,), {"on_start": seen, "on_end": seen})()
+    with numba.core.event.install_listener("numba:compile", listener):
+        assert twice(3.0) == 6.0
+    assert set(levels) == {int(os.environ.get("NUMBA_OPT", "1"))} and config.OPT is before
 
 
 def test_what_is_interpreted_finds_what_machine_code_finds_to_the_last_bit() -> None:

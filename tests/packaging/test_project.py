@@ -78,11 +78,13 @@ def test_a_module_of_a_library_and_one_of_a_package_are_taken(tmp_path):
     [
         (["Architecture=arm"], "Architecture in samconfig.toml: 'arm' is not allowed; allowed: arm64 or x86_64"),
         (["PackageType=zip"], "PackageType in samconfig.toml: 'zip' is not allowed; allowed: Zip or Image"),
+        (["'ModelName=iris '"], "ModelName in samconfig.toml: 'iris ' is not allowed"),
+        (["SubnetIds=subnet-1, subnet-2"], 'parameter_overrides of .*; allowed: a list of "Name=value"'),
         (["ModelName=my_model"], "ModelName in samconfig.toml: 'my_model' is not allowed; allowed: what is of the form"),
         (["MemorySize1=128GB"], "MemorySize1 in samconfig.toml: '128GB' is not allowed"),
         (
             ["SubnetIds=subnet-1,subnet_2"],
-            "SubnetIds in samconfig.toml: 'subnet-1,subnet_2' is not allowed; allowed: what is of the form",
+            "SubnetIds in samconfig.toml: 'subnet-1,subnet_2' is not allowed; allowed: a list of what is of the form",
         ),
         (["BufferImage=buffer:1"], "BufferImage in samconfig.toml: 'buffer:1' is not allowed"),
         (["SloPercentile=0.95"], "SloPercentile in samconfig.toml: '0.95' is not allowed; allowed: a number and >= 1 and <= 99.99"),
@@ -96,6 +98,25 @@ def test_a_module_of_a_library_and_one_of_a_package_are_taken(tmp_path):
 def test_a_parameter_that_the_template_would_refuse_is_refused(more, said, tmp_path):
     with pytest.raises(InvalidInput, match=said):
         read_project(write(tmp_path, more=more))
+
+
+def test_parameters_are_read_as_sam_reads_them(tmp_path):
+    more = ['SubnetIds="subnet-1,subnet-2"', "VpcId=vpc-1 BufferStack='mlp-prod'"]
+    assert {"SubnetIds", "VpcId", "BufferStack"} <= read_project(write(tmp_path, more=more)).given
+
+
+def test_a_template_of_ones_own_may_have_more_parameters(tmp_path):
+    write(tmp_path, more=["Environment=dev"])
+    with pytest.raises(
+        InvalidInput, match="Environment in samconfig.toml: 'dev' is not allowed; allowed: a parameter of the template"
+    ):
+        read_project(tmp_path)
+    settings = tmp_path / "samconfig.toml"
+    settings.write_text(f'{settings.read_text()}template_file = "around.yaml"\n')
+    assert "Environment" in read_project(tmp_path).given
+    settings.write_text(settings.read_text().replace("ModelName=iris", "ModelName=my_iris"))
+    with pytest.raises(InvalidInput, match="ModelName in samconfig.toml"):
+        read_project(tmp_path)
 
 
 @pytest.mark.parametrize(
