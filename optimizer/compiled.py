@@ -137,7 +137,8 @@ def _as_machine_code(function: Callable[P, R], **options: Any) -> Callable[P, R]
     try:
         made = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba's word for: no place to keep it
-        return cast(Callable[P, R], numba.njit(**options)(function))
+        made = numba.njit(**options)(function)
+    made.compile = _without_much_ado(made.compile)
     kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
     if kept is not None:
         kept._version += room_stamp(Path(__file__).parent)  # what is of another version numba does not read
@@ -156,28 +157,32 @@ def _one_at_a_time(compile: Callable[..., Any], lock: Path) -> Callable[..., Any
     def compiled_once(signature: Any) -> Any:
         with global_compiler_lock, lock.open("a") as file:  # the threads of this process first, for they share what it holds
             flock(file, LOCK_EX)
-            with _without_much_ado():
-                return compile(signature)
+            return compile(signature)
 
     return compiled_once
 
 
-@contextmanager
-def _without_much_ado() -> Iterator[None]:
+def _without_much_ado(compile: Callable[..., Any]) -> Callable[..., Any]:
     """LLVM's first level in place of its third, unless NUMBA_OPT says another: loops are made in three quarters of the time.
 
     Of simulator, fits, search and SMDP none is then more than 5 % slower, and a process that has made the code is 20 MB smaller.
     """
     import numba
+    from numba.core.compiler_lock import global_compiler_lock
 
     config: Any = numba.core.config
-    before = config.OPT
-    if "NUMBA_OPT" not in os.environ:
-        config.OPT = type(before)(1)
-    try:
-        yield
-    finally:
-        config.OPT = before
+
+    def compiled_soon(signature: Any) -> Any:
+        with global_compiler_lock:  # for the level is that of all threads
+            before = config.OPT
+            if "NUMBA_OPT" not in os.environ:
+                config.OPT = type(before)(1)
+            try:
+                return compile(signature)
+            finally:
+                config.OPT = before
+
+    return compiled_soon
 
 
 @cache

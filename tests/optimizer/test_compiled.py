@@ -1,6 +1,7 @@
 """Compiled functions."""
 
 import os
+import runpy
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -57,12 +58,10 @@ def test_what_is_put_into_its_callers_gives_them_what_it_gives_alone() -> None:
     assert function(line) == value(line, 2.0) + value(line, 3.0) and made_of_it(function) not in (None, total)
 
 
-def test_loops_are_made_at_the_first_level_and_the_loops_of_others_as_before() -> None:
+def test_loops_are_made_at_the_first_level_and_the_loops_of_others_as_before(tmp_path: Path) -> None:
     config, levels = numba.core.config, []
-
-    @compiled
-    def twice(x: float) -> float:
-        return 2 * x
+    (tmp_path / "loops.py").write_text("from sluice.optimizer.compiled import compiled\n@compiled\ndef twice(x): return 2 * x\n")
+    twice = runpy.run_path(str(tmp_path / "loops.py"))["twice"]
 
     def seen(event: str, told: object = None) -> None:
         levels.append(int(config.OPT))
