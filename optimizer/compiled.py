@@ -138,7 +138,7 @@ def _as_machine_code(function: Callable[P, R], **options: Any) -> Callable[P, R]
         made = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba's word for: no place to keep it
         made = numba.njit(**options)(function)
-    made.compile = _without_much_ado(made.compile)
+    made.compile = _at_first_level(made.compile)
     kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
     if kept is not None:
         kept._version += room_stamp(Path(__file__).parent)  # what is of another version numba does not read
@@ -162,7 +162,7 @@ def _one_at_a_time(compile: Callable[..., Any], lock: Path) -> Callable[..., Any
     return compiled_once
 
 
-def _without_much_ado(compile: Callable[..., Any]) -> Callable[..., Any]:
+def _at_first_level(compile: Callable[..., Any]) -> Callable[..., Any]:
     """LLVM's first level in place of its third, unless NUMBA_OPT says another: loops are made in three quarters of the time.
 
     Of simulator, fits, search and SMDP none is then more than 5 % slower, and a process that has made the code is 20 MB smaller.
@@ -172,7 +172,7 @@ def _without_much_ado(compile: Callable[..., Any]) -> Callable[..., Any]:
 
     config: Any = numba.core.config
 
-    def compiled_soon(signature: Any) -> Any:
+    def compiled_so(signature: Any) -> Any:
         with global_compiler_lock:  # for the level is that of all threads
             before = config.OPT
             if "NUMBA_OPT" not in os.environ:
@@ -182,7 +182,7 @@ def _without_much_ado(compile: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 config.OPT = before
 
-    return compiled_soon
+    return compiled_so
 
 
 @cache

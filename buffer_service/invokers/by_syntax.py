@@ -62,21 +62,21 @@ class InvokerBySyntax:
         """In a thread: making a client takes a tenth of a second, finding credentials perhaps more, and others are being served."""
         async with self._opening:
             if sagemaker not in self._aws:
-                try:
-                    self._aws[sagemaker] = await asyncio.to_thread(_of_aws, sagemaker, self._timeout, self._room)
-                except ValueError as error:
-                    raise FunctionUnavailable(f"{function!r} cannot be invoked: {error}") from error
+                self._aws[sagemaker] = await asyncio.to_thread(_of_aws, function, self._timeout, self._room)
 
 
-def _of_aws(sagemaker: bool, timeout: float, room: Room | None) -> Invoker:
-    """With botocore, 8 MB that a buffer before workers goes without; raises ``ValueError``."""
+def _of_aws(function: str, timeout: float, room: Room | None) -> Invoker:
+    """The way to a function of AWS: with botocore, 8 MB that a buffer before workers goes without.
+
+    Raises ``FunctionUnavailable`` where region, endpoint or credentials are not as they must be.
+    """
     from botocore.exceptions import BotoCoreError
 
     from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
     from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
 
-    way = SageMakerInvoker if sagemaker else LambdaInvoker
+    way = SageMakerInvoker if function.startswith(SAGEMAKER_SCHEME) else LambdaInvoker
     try:
         return way(timeout, room=room)
-    except BotoCoreError as error:
-        raise ValueError(str(error)) from error
+    except (BotoCoreError, ValueError) as error:
+        raise FunctionUnavailable(f"{function!r} cannot be invoked: {error}") from error

@@ -8,7 +8,7 @@ import click
 
 from sluice.packaging.build import VARIANTS, Package, megabytes, package, require_fitting
 from sluice.packaging.libraries import PYTHON
-from sluice.packaging.project import DEFAULT, SETTINGS, read_project
+from sluice.packaging.project import BUILT, DEFAULT, SETTINGS, read_project
 
 from .output import json_option, print_json
 from .values import FILE
@@ -46,7 +46,7 @@ def command(project: str, environment: str, out: str | None, python: str, as_jso
     Lambda takes is written too, for its images, but exits with 1 and names the largest parts.
     """
     found = read_project(Path(project), environment)
-    built = package(found, Path(out) if out is not None else found.root / "build", python)
+    built = package(found, Path(out) if out is not None else found.root / BUILT, python)
     if as_json:
         print_json(_document(built))
     _tell(built)

@@ -18,6 +18,7 @@ import sluice
 from sluice.batching.errors import Infeasible, InvalidInput
 
 from .libraries import PYTHON, WORKER, compile_libraries, for_variant, install
+from .parameters import TEMPLATE
 from .project import Project, is_package
 
 SOURCES = Path(__file__).parent
@@ -96,7 +97,7 @@ def package(project: Project, folder: Path, python: str = PYTHON) -> Package:
         plain = Package(project, folder, _parts(folder), python, compiled=False)
         compiled = compile_libraries(layer, python, room=plain.limit - plain.size)
         _write_images(project, folder)
-        shutil.copyfile(SOURCES / "template.yaml", folder / "template.yaml")
+        shutil.copyfile(TEMPLATE, folder / TEMPLATE.name)
     except OSError as error:
         raise InvalidInput("--out", str(folder), f"a folder that can be written ({error})") from None
     return Package(project, folder, _parts(folder), python, compiled)

@@ -18,11 +18,11 @@ from pathlib import Path
 from sluice.batching.documents import ArrivalDocument, Plan, ServiceProfile, read
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 
-from .parameters import require_known, require_taken
+from .parameters import TEMPLATE, require_known, require_taken
 
 SETTINGS = "samconfig.toml"
-TEMPLATE = "build/template.yaml"
-"""Where ``sluice package`` writes it unless told otherwise."""
+BUILT = "build"
+"""The folder of a project that ``sluice package`` writes unless told otherwise."""
 REQUIREMENTS = "requirements.txt"
 MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
 """What Lambda and the template call a processor, and what wheels do."""
@@ -111,7 +111,7 @@ def read_project(root: Path, environment: str = "") -> Project:
         if name not in parameters:
             place = f"{name} in {environment}.deploy.parameters.parameter_overrides of {root / SETTINGS}"
             raise InvalidInput(place, NOT_GIVEN, f'"{name}=..."')
-    if _below(settings, environment, "deploy", "parameters", "template_file") in (None, TEMPLATE):
+    if _below(settings, environment, "deploy", "parameters", "template_file") in (None, f"{BUILT}/{TEMPLATE.name}"):
         require_known(parameters, SETTINGS)  # another template may have more
     require_taken(parameters, SETTINGS)
     stack = _below(settings, environment, "deploy", "parameters", "stack_name")
@@ -156,12 +156,19 @@ def _parameters(root: Path, settings: dict[str, object], environment: str) -> di
     """``parameter_overrides`` of ``sam deploy``, which are a list or one text."""
     keys = (environment, "deploy", "parameters", "parameter_overrides")
     given = _below(settings, *keys)
-    texts = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    words = [word for text in texts if isinstance(text, str) for word in shlex.split(text)]  # as sam reads each of a list, too
-    if not texts or not all(isinstance(text, str) for text in texts) or not all("=" in word for word in words):
+    words = [word for text in (given if isinstance(given, list) else [given]) for word in _words(text)]
+    if not all("=" in word for word in words):
         place = f"{'.'.join(keys)} of {root / SETTINGS}"
         raise InvalidInput(place, NOT_GIVEN if given is None else given, 'a list of "Name=value"')
     return dict(word.split("=", 1) for word in words)
+
+
+def _words(text: object) -> list[str]:
+    """Of a text of parameters, as sam reads it; one that is no parameter where it is no text, or has a quote that does not end."""
+    try:
+        return shlex.split(text) if isinstance(text, str) else [""]
+    except ValueError:
+        return [""]
 
 
 def _requirements(root: Path) -> tuple[str, ...]:

@@ -92,6 +92,7 @@ def test_a_module_of_a_library_and_one_of_a_package_are_taken(tmp_path):
         (["PingMinutes=inf"], "PingMinutes in samconfig.toml: 'inf' is not allowed; allowed: a number and >= 1 and <= 1440"),
         (["ProvisonedMemory=1769"], "ProvisonedMemory in .*; allowed: a parameter of the template; did you mean ProvisionedMemory"),
         (["Something=1"], "Something in samconfig.toml: '1' is not allowed; allowed: a parameter of the template$"),
+        (["JwtIssuer=it's"], 'parameter_overrides of .*; allowed: a list of "Name=value"'),
         (["VpcId"], 'parameter_overrides of .*; allowed: a list of "Name=value"'),
     ],
 )
