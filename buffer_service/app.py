@@ -44,7 +44,7 @@ from sluice.buffer_service.lending import Lending
 from sluice.buffer_service.logs import Seldom, unblocked
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.page import Buffers, Decisions, Devices, Door, Prices, Recorded, Watch
+from sluice.buffer_service.page import Buffers, Decisions, Devices, Door, Prices, Recorded, UnansweredEverywhere, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.presence import Presence, PresenceRecord, Presences
 from sluice.buffer_service.redis_plans import RedisPlans
@@ -131,17 +131,18 @@ class BufferService:
         recorded = Recorded(partial(RecordReader, settings.redis_url, namespace=settings.namespace) if shared else None, clock)
         devices = Devices(WorkerRegistry(settings.redis_url, settings.namespace) if shared else None, clock)
         self._unanswered = self._presence = None
-        buffers = Buffers(None, dict, clock)
+        unanswered, buffers = UnansweredEverywhere(None, clock), Buffers(None, dict, clock)
         if shared:
             counts = UnansweredCounts(settings.redis_url, settings.namespace)
             self._unanswered = UnansweredRecord(counts, self._without_answer, time.time)
+            unanswered = UnansweredEverywhere(counts, clock)
             told = Presence(host=socket.gethostname(), release=version("sluice-batching"), plans=without_password(settings.plans))
             presences = Presences(settings.redis_url, settings.namespace)
             looks = not isinstance(source, RedisPlans)
             there = source if isinstance(source, RedisPlans) else RedisPlans(settings.redis_url, settings.namespace)
             self._presence = PresenceRecord(presences, told, there, looks, self._digests, self._follower.refusals)
             buffers = Buffers(presences, self._presence.in_force, clock)
-        watch = Watch(self, Decisions(journal, clock), recorded, devices, buffers, clock, time.time, prices)
+        watch = Watch(self, Decisions(journal, clock), recorded, unanswered, devices, buffers, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
         self._lending: Lending | None = None

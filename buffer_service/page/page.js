@@ -176,7 +176,8 @@ function latencyEverywhere({all_processes: all, plan}) {
   if (!all) return [];
   const [name, promised, , , may, took] = latencyRows(`all processes, in ${minutes(all.seconds)}`, plan.promises[0], 0, 0, all.latency);
   const late = known(all.late) && all.answered ? `${percent(all.late / all.answered)} of ${count(all.answered)} answers` : "none yet";
-  return [[name, promised, count(all.requests), `${late}; ${count(all.failed)} failed`, may, took]];
+  const without = all.unanswered?.late ? `; ${count(all.unanswered.late)} without an answer` : "";
+  return [[name, promised, count(all.requests), `${late}; ${count(all.failed)} failed${without}`, may, took]];
 }
 
 function functionsRows(model) {

@@ -24,6 +24,7 @@ from sluice.buffer_service.page.devices import Devices
 from sluice.buffer_service.page.history import KEPT, MOST_PARTS, SAMPLE_EVERY, History, Window, quantile_bounds
 from sluice.buffer_service.page.recorded import Recorded, Shared
 from sluice.buffer_service.page.table_words import MOST_SPANS, sentences, spans
+from sluice.buffer_service.page.unanswered import UnansweredEverywhere
 from sluice.buffer_service.plans import Refusal
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.telemetry import SECONDS, SIZES, Counted, Invoked, Totals
@@ -63,6 +64,7 @@ class Watch:
         watched: Watched,
         decisions: Decisions,
         recorded: Recorded,
+        unanswered: UnansweredEverywhere,
         devices: Devices,
         buffers: Buffers,
         clock: Callable[[], float],
@@ -72,6 +74,7 @@ class Watch:
         self._watched = watched
         self._decisions = decisions
         self._recorded = recorded
+        self._unanswered = unanswered
         self._devices = devices
         self._buffers = buffers
         self._prices = prices
@@ -98,9 +101,11 @@ class Watch:
         await self._devices.look()
         await self._buffers.look()
         await self._recorded.look({name: _limit(models[name].plan.slo) for name in busiest})
+        shared = {name: known for name in busiest if (known := self._recorded.of(name)) is not None}
+        await self._unanswered.look({name: known.seconds for name, known in shared.items()})
         told = []
         for name in sorted(busiest):
-            told.append(self._tell_model(self._clock(), name, refusals))
+            told.append(self._tell_model(self._clock(), name, shared.get(name), refusals))
             await asyncio.sleep(0)
         return {
             "at": datetime.fromtimestamp(self._date(), UTC).isoformat(timespec="milliseconds"),
@@ -124,11 +129,10 @@ class Watch:
     def _history(self, name: str) -> History:
         return self._histories.setdefault(name, History())
 
-    def _tell_model(self, now: float, name: str, refusals: Sequence[Refusal]) -> dict[str, Any]:
+    def _tell_model(self, now: float, name: str, shared: Shared | None, refusals: Sequence[Refusal]) -> dict[str, Any]:
         model, history = self._watched.models[name], self._history(name)
         plan, totals = model.plan, model.telemetry.totals()
         window = history.window(now, totals)
-        shared = self._recorded.of(name)
         rate = shared.arrival_rate if shared is not None else window.arrival_rate
         reason = self._decisions.reasons.get((name, plan.digest))
         refused = [_refused(refusal) for refusal in refusals if refusal.model == name]
@@ -140,7 +144,9 @@ class Watch:
             | {"followers": self._buffers.tell(name, self._decisions.reasons)},
             "waiting": sum(totals.waiting.values()),
             "measured": _tell_window(plan.slo, window),
-            "all_processes": _tell_shared(plan.slo, shared) if shared is not None else None,
+            "all_processes": None
+            if shared is None
+            else _tell_shared(plan.slo, shared) | {"unanswered": self._unanswered.tell(name)},
             "series": [interval._asdict() | {"end": interval.end - now} for interval in history.intervals(now, totals)],
             "classes": [_tell_class(each, window) for each in plan.classes[:MOST_PARTS]],
             "classes_left_out": max(0, len(plan.classes) - MOST_PARTS),

@@ -183,15 +183,19 @@ def _other_plans(plan: Plan, put: Reason | None, batches: Sequence[MeasuredBatch
 def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
     """Of a model as the live page of a buffer tells it (``buffer_service/page/status.py``); of all processes where it can.
 
-    Who had no answer, and which plan is refused, is of that one process; ``told_at`` is when it told it (s since 1970).
+    Which plan is refused is of that one process; ``told_at`` is when it told it (s since 1970).
     """
     shared, cost, plan = told["all_processes"], told["cost"], told["plan"]
     measured = shared if shared is not None else told["measured"]
-    refused = told["measured"]["refused"]
+    unanswered = Unanswered(told_at - told["measured"]["seconds"], told["measured"]["refused"])
     if shared is None:
         ended, failed = measured["ended"], 0
-    else:  # which tells of those in batches; of the others this process knows its own
-        without = sum(n for error, n in refused.items() if error != "ClientLeft")
+    else:  # which tells of those in batches
+        if (of_all := shared["unanswered"]) is not None:
+            unanswered = Unanswered(of_all["since"], of_all["by_error"], of_all["late"])
+            without = unanswered.late
+        else:  # of the others this process knows its own
+            without = sum(n for error, n in unanswered.by_error.items() if error != "ClientLeft")
         ended, failed = shared["requests"] + without, shared["failed"] + without
     promises = []
     for i, slo in enumerate(plan["promises"]):
@@ -223,13 +227,13 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
         plan["put"],
         told_followers(there) if (there := plan.get("followers")) is not None else None,
         measured["seconds"],
-        measured["came"],
+        measured["came"] if shared is None else ended,
         measured["arrival_rate"],
         measured["mean_batch_size"],
         promises,
         cost["predicted"]["usd_per_million"],
         spent,
-        Unanswered(told_at - told["measured"]["seconds"], refused),
+        unanswered,
         [OtherPlan(astray["digest"] or "", 0, 0, astray["reason"])] if (astray := plan["refused"]) is not None else [],
         noticed_of(told["decisions"]),
     )

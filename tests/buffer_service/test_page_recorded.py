@@ -11,12 +11,16 @@ from sluice.batching.errors import StoreUnavailable
 from sluice.batching.policy import size_or_timeout
 from sluice.buffer_service.page.history import KEPT, SAMPLE_EVERY, quantile_bounds
 from sluice.buffer_service.page.recorded import FORGET, LOOK_EVERY, MOST_BATCHES, Recorded
+from sluice.buffer_service.page.unanswered import UnansweredEverywhere
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
 from sluice.buffer_service.stream_reader import NewBatches, RecordReader
 from sluice.buffer_service.telemetry import SECONDS
+from sluice.buffer_service.unanswered import Unanswered, UnansweredCounts
 from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, serving
 from tests.buffer_service.test_batch_stream import measured
+
+PLAN = Plan(model="m", function="f", policy=PolicyDocument.of(size_or_timeout(4, 0.01)), slo=Slo(30.0))
 
 
 class Stream:
@@ -149,8 +153,7 @@ async def test_a_reader_passes_over_what_was_recorded_and_counts_it(redis_server
 
 async def test_the_page_of_one_process_tells_what_another_served(redis_server):
     namespace, function = uuid.uuid4().hex, Function()
-    policy = PolicyDocument.of(size_or_timeout(4, 0.01))
-    plans = Plans(Plan(model="m", function="f", policy=policy, slo=Slo(30.0)))
+    plans = Plans(PLAN)
     settings = {"redis_url": redis_server.url, "namespace": namespace}
     stores = [RedisStore(redis_server.url, name * 8, namespace) for name in "ab"]
     async with serving(function, None, stores[0], plans, **settings) as one, serving(function, None, stores[1], plans) as other:
@@ -167,6 +170,63 @@ async def test_the_page_of_one_process_tells_what_another_served(redis_server):
             now += LOOK_EVERY
             page._fresh_until = 0.0
     shared = told["all_processes"]
+    assert shared["unanswered"] is None  # where that is counted is not told here
     assert (told["measured"]["came"], shared["came"], shared["late"], shared["failed"]) == (0, 4, 0, 0)
     assert told["cost"]["predicted"]["usd_per_hour"] is None
     assert shared["latency"][0]["name"] == "p50"
+
+
+async def test_who_had_no_answer_at_another_process_is_told_with_what_all_recorded(redis_server):
+    namespace, function, clock = uuid.uuid4().hex, Function(), [0.0]
+    counts = UnansweredCounts(redis_server.url, namespace)
+    async with serving(function, None, RedisStore(redis_server.url, "a" * 8, namespace), Plans(PLAN)) as one:
+        watch, page = one.service.page._watch, one.service.page
+        watch._recorded = Recorded(lambda name, page: RecordReader(redis_server.url, name, namespace, page=page), lambda: clock[0])
+        watch._unanswered = UnansweredEverywhere(counts, lambda: clock[0])
+        await counts.add("m", {"QueueFull": 3, "InvalidInput": 2}, 3, 100.0)
+        told = []
+        for _ in range(3):
+            clock[0] += LOOK_EVERY
+            page._fresh_until = 0.0
+            told.append(json.loads(await page.status())["models"][0]["all_processes"])
+    await counts.close()
+    assert told[0] is None
+    assert told[-1]["unanswered"] == {"since": 100.0, "by_error": {"InvalidInput": 2, "QueueFull": 3}, "late": 3}
+
+
+class Counts:
+    """Unanswered requests, as Redis has them; ``asked`` has the models."""
+
+    def __init__(self):
+        self.asked, self.away = [], False
+
+    async def of(self, model, window=0.0):
+        if self.away:
+            raise StoreUnavailable("Redis does not answer")
+        self.asked.append((model, window))
+        return Unanswered(1.0, {"QueueFull": 2}, 1)
+
+
+async def test_who_had_no_answer_is_read_seldom_and_not_known_where_redis_is_away(time):
+    counts = Counts()
+    unanswered = UnansweredEverywhere(counts, lambda: time[0])
+    for _ in range(5):
+        await unanswered.look({"a": 7.0})
+        time[0] += 1
+    assert counts.asked == [("a", 7.0)] and unanswered.tell("b") is None
+    counts.away = True
+    await unanswered.look({"a": 7.0, "b": 7.0})
+    assert unanswered.tell("a") is None
+
+
+async def test_who_had_no_answer_is_not_known_of_models_for_which_the_time_does_not_suffice(time, monkeypatch):
+    monkeypatch.setattr("sluice.buffer_service.page.unanswered.WAIT", 0.05)
+
+    class Slow(Counts):
+        async def of(self, model, window=0.0):
+            await asyncio.sleep(0 if model == "a" else 60)
+            return await super().of(model, window)
+
+    unanswered = UnansweredEverywhere(Slow(), lambda: time[0])
+    await unanswered.look({"a": 7.0, "b": 7.0})
+    assert unanswered.tell("a") == {"since": 1.0, "by_error": {"QueueFull": 2}, "late": 1} and unanswered.tell("b") is None

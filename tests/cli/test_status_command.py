@@ -418,22 +418,39 @@ async def test_who_failed_at_any_process_was_not_served_in_time(
         "answered": answered,
         "late": late,
         "latency": latency,
+        "unanswered": None,
     }
     first, second = model_status.told_status(told, 0.0).promises
     assert first.late_percent == pytest.approx(percent, abs=0.01)
     assert (first.kept, second.kept) == kept
 
 
-async def test_who_was_refused_at_the_buffer_was_not_served_in_time_whatever_all_processes_recorded(exit_of: Exit) -> None:
+@pytest.mark.parametrize(
+    ("everywhere", "percent", "counted", "words"),
+    [
+        (None, 10, 100, {"StoreUnavailable": 10}),  # of the other processes it is not known
+        (
+            {"since": 5.0, "by_error": {"Overloaded": 20, "InvalidInput": 7}, "late": 20},
+            100 * 20 / 110,
+            110,
+            {"Overloaded": 20, "InvalidInput": 7},
+        ),
+    ],
+)
+async def test_who_was_refused_was_not_served_in_time_at_this_buffer_and_where_it_is_known_at_any(
+    exit_of: Exit, everywhere: dict[str, Any] | None, percent: float, counted: int, words: dict[str, int]
+) -> None:
     async with serving(Function(), NO_BATCHING, plans=Plans(plan(NO_BATCHING))) as buffer:
         for _ in range(10):
             buffer.service.model("m").telemetry.refused(StoreUnavailable("away"))
         page = await asyncio.to_thread(read_page, buffer.url)
     [told] = page["models"]
     recorded = {"requests": 90, "failed": 0, "answered": 90, "late": 0, "latency": [], "seconds": 300.0, "came": 90}
-    told["all_processes"] = recorded | {"arrival_rate": 0.3, "mean_batch_size": 1.0}
-    [promise] = model_status.told_status(told, 0.0).promises
-    assert (promise.late_percent, promise.kept) == (pytest.approx(10), False)
+    told["all_processes"] = recorded | {"arrival_rate": 0.3, "mean_batch_size": 1.0, "unanswered": everywhere}
+    status = model_status.told_status(told, 0.0)
+    [promise] = status.promises
+    assert (promise.late_percent, promise.kept) == (pytest.approx(percent), False)
+    assert (status.requests, status.unanswered.by_error) == (counted, words)
 
 
 async def test_a_buffer_tells_what_was_decided_last_and_a_bound_of_the_percentile(exit_of: Exit) -> None:
