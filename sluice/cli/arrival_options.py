@@ -17,6 +17,7 @@ from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import INF
 from sluice.cli.document_files import read_document
 from sluice.cli.groups import Command
+from sluice.cli.profile_files import read_profile
 from sluice.cli.values import FILE, MOST_RATE, OVERHEAD, number, require_rate
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 
@@ -121,11 +122,6 @@ def behind_buffer(profile: ServiceProfile, told: float | None = None) -> Service
     if told is None and (profile.way is not None or profile.service_time is not None):
         return profile
     return replace(profile, way=ServiceTime(WAY if told is None else told))
-
-
-def read_profile(path: str, option: str = "--profile") -> ServiceProfile:
-    """The service profile in a file."""
-    return read_document(ServiceProfile, path, option)
 
 
 def read_arrivals(arrivals: str | None, poisson_rate: float | None, mmpp2_rates: str | None) -> ArrivalDocument:

@@ -17,11 +17,12 @@ from sluice.batching.documents import Plan, Slo
 from sluice.batching.errors import InvalidInput, require
 from sluice.buffer_service.plans import source_at
 from sluice.buffer_service.redis_plans import RedisPlans
-from sluice.cli.arrival_options import behind_buffer, read_profile, way_option
+from sluice.cli.arrival_options import behind_buffer, way_option
 from sluice.cli.cost_options import price_options
 from sluice.cli.document_files import read_document
 from sluice.cli.file_kinds import JOURNAL, written_option
 from sluice.cli.log_options import log_options
+from sluice.cli.profile_files import read_profile
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.slo_options import slo_options
 from sluice.cli.tuning_options import KEPT_IN, kept_in_option

@@ -16,9 +16,10 @@ import numpy as np
 from sluice.batching.documents import ServiceProfile
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import MAX_SERVERS
-from sluice.cli.arrival_options import read_arrivals, read_profile
+from sluice.cli.arrival_options import read_arrivals
 from sluice.cli.groups import group
 from sluice.cli.per_batch import read_per_batch
+from sluice.cli.profile_files import read_profile
 from sluice.cli.smdp_classes import read_classes
 from sluice.cli.values import FILE, integer, number
 from sluice.optimizer.arrays import Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sluice.batching.errors import InvalidInput
-from sluice.cli.arrival_options import read_profile
+from sluice.cli.profile_files import read_profile
 from sluice.optimizer.billing import Prices
 from sluice.optimizer.recommend import WorkerOffer, machine_offer
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND

@@ -1,0 +1,101 @@
+"""Service profiles in files. One that a person has changed may have a time in another unit: it agrees with itself, or is refused.
+
+What is asked of it is far from what any measurement comes to, and surely not kept where milliseconds stand for seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.errors import InvalidInput
+from sluice.cli.document_files import read_document
+
+BEYOND_QUANTILES = 100.0  # times the largest quantile that is told, up to which a mean may be
+BILLED = 100.0  # times the mean service time, either way
+BILLED_AT_ONCE = 1.0  # s, of which a platform may bill a multiple
+OVERHEAD = 100.0  # times the mean service time, or this many seconds: the time to answer from far away
+OVERHEAD_ALWAYS = 60.0
+GROWTH = 10.0  # times the square of how much larger a batch is
+FALL = 10.0  # times less at a larger batch
+STALL = 1.0  # s; of shorter times a stall of the machine may be the most
+THOUSAND = 1000.0
+
+
+class _Bounds(NamedTuple):
+    """Of a field: its value, and between what it may be, s; ``why`` in words."""
+
+    field: str
+    value: float
+    least: float
+    most: float
+    why: str
+
+
+def read_profile(path: str, option: str = "--profile") -> ServiceProfile:
+    """The service profile in a file.
+
+    Raises
+    ------
+    InvalidInput
+        As ``read_document``; a time that others of the profile contradict.
+    """
+    profile = read_document(ServiceProfile, path, option)
+    for bounds in _bounds(profile):
+        if not bounds.least <= bounds.value <= bounds.most:
+            raise InvalidInput(f"{path}: {bounds.field}", bounds.value, _allowed(bounds))
+    return profile
+
+
+def _allowed(of: _Bounds) -> str:
+    allowed = f"{of.least:.3g} to {of.most:.3g} s, as {of.why}"
+    for meant in (of.value / THOUSAND, of.value * THOUSAND):
+        if of.least <= meant <= of.most:
+            return f"{allowed}; all times are in seconds: did you mean {meant:.6g}?"
+    return allowed
+
+
+def _bounds(profile: ServiceProfile) -> Iterator[_Bounds]:
+    places = {id(point): f"points[{i}]" for i, point in enumerate(profile.points)}
+    for point in profile.points:
+        yield from _of_point(places[id(point)], point)
+    yield from _of_sizes(profile.points, places)
+    for memory_mb, init in profile.init.items():
+        yield from _of_quantiles(f"init.{memory_mb}", init)
+    if profile.way is not None:
+        yield from _of_quantiles("way", profile.way)
+
+
+def _of_quantiles(field: str, time: ServiceTime) -> Iterator[_Bounds]:
+    if not time.quantiles:
+        return
+    least = sum((after - q) * seconds for (q, seconds), (after, _) in pairwise([*time.quantiles, (1.0, 0.0)]))
+    lowest, highest = time.quantiles[0][1], time.quantiles[-1][1]
+    why = f"its quantiles are {lowest:g} to {highest:g} s"
+    yield _Bounds(f"{field}.mean", time.mean, least / 2, BEYOND_QUANTILES * highest, why)
+
+
+def _of_point(place: str, point: ProfilePoint) -> Iterator[_Bounds]:
+    mean = point.service_time.mean
+    yield from _of_quantiles(f"{place}.service_time", point.service_time)
+    why = f"the service time is {mean:g} s in the mean"
+    if point.billed_duration:  # a worker bills none
+        yield _Bounds(f"{place}.billed_duration", point.billed_duration, mean / BILLED, max(BILLED * mean, BILLED_AT_ONCE), why)
+    yield _Bounds(f"{place}.overhead", point.overhead, 0.0, max(OVERHEAD * mean, OVERHEAD_ALWAYS), why)
+
+
+def _of_sizes(points: Iterable[ProfilePoint], places: dict[int, str]) -> Iterator[_Bounds]:
+    """Each batch size against the one before it, of the same memory size and size of requests."""
+
+    def setting(point: ProfilePoint) -> tuple[int, float]:
+        return point.memory_mb, -1.0 if point.size is None else point.size
+
+    for _, group in groupby(sorted(points, key=lambda point: (setting(point), point.batch_size)), setting):
+        for one, next_ in pairwise(group):
+            before, ratio = one.service_time.mean, next_.batch_size / one.batch_size
+            why = f"a batch of {one.batch_size} takes {before:g} s in the mean"
+            mean, field = next_.service_time.mean, f"{places[id(next_)]}.service_time.mean"
+            if max(before, mean) >= STALL:
+                yield _Bounds(field, mean, before / FALL, GROWTH * ratio**2 * before, why)
