@@ -416,7 +416,7 @@ def test_under_overload_who_has_a_little_more_time_than_the_strict_is_refused_a_
     run()
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_before_a_function_that_is_throttled_for_long_the_strict_are_served_before_the_patient():
     @in_virtual_time
     async def run():

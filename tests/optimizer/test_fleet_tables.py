@@ -64,7 +64,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, dict[
     return list(counted(tmp_path_factory.mktemp("fleets")))
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_the_page_shows_the_violations_that_are_counted(rows: list[tuple[str, str, dict[str, float]]]) -> None:
     shown = re.findall(r"^\| ((?:of this page|examples/fleet)[^|]*) \| ([^|]+) \| (.*) \|$", PAGE, re.MULTILINE)
     assert [(name, kind, cells.split(" | ")) for name, kind, cells in shown] == [
@@ -72,7 +72,7 @@ def test_the_page_shows_the_violations_that_are_counted(rows: list[tuple[str, st
     ]
 
 
-@pytest.mark.full
+@pytest.mark.proof
 def test_the_table_by_default_has_the_fewest_violations_or_nearly(rows: list[tuple[str, str, dict[str, float]]]) -> None:
     means = {batching: float(np.mean([found[batching] for *_, found in rows])) for batching in DEPLOYABLE}
     *most, last = [f"{mean:.2f}" for mean in means.values()]
