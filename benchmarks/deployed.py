@@ -82,7 +82,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, action="append", help="requests/s to which each trace is sped up or slowed down")
     parser.add_argument("--slo", type=float, default=0.2, help=f"seconds, of the {PERCENTILE}th percentile")
     parser.add_argument("--seconds", type=float, default=SECONDS)
-    parser.add_argument("--sleeper", action="store_true", help="a function that sleeps in place of the network")
+    sleeps = usually(False, smoke=True)  # which starts in a fifth of the time
+    parser.add_argument("--sleeper", action="store_true", default=sleeps, help="a function that sleeps in place of the network")
     options = parser.parse_args()
     os.environ.update(AWS_ENVIRONMENT)
     cases = []

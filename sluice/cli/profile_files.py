@@ -13,13 +13,15 @@ from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import InvalidInput
 from sluice.cli.document_files import read_document
 
-BEYOND_QUANTILES = 100.0  # times the largest quantile that is told, up to which a mean may be
+ABOVE_QUANTILES = 100.0  # times the largest quantile that is told, up to which a mean may be,
+BELOW_QUANTILES = 50.0  # and times less than these alone come to
 BILLED = 100.0  # times the mean service time, either way
 BILLED_AT_ONCE = 1.0  # s, of which a platform may bill a multiple
 OVERHEAD = 100.0  # times the mean service time, or this many seconds: the time to answer from far away
 OVERHEAD_ALWAYS = 60.0
 GROWTH = 10.0  # times the square of how much larger a batch is
 FALL = 10.0  # times less at a larger batch
+WAY_ALWAYS = 0.1  # s, through the buffer
 STALL = 1.0  # s; of shorter times a stall of the machine may be the most
 THOUSAND = 1000.0
 
@@ -64,8 +66,10 @@ def _bounds(profile: ServiceProfile) -> Iterator[_Bounds]:
     yield from _of_sizes(profile.points, places)
     for memory_mb, init in profile.init.items():
         yield from _of_quantiles(f"init.{memory_mb}", init)
-    if profile.way is not None:
-        yield from _of_quantiles("way", profile.way)
+    if profile.way is not None and profile.way.quantiles:
+        most = max(ABOVE_QUANTILES * profile.way.quantiles[-1][1], WAY_ALWAYS)
+        why = f"its quantiles are up to {profile.way.quantiles[-1][1]:g} s"
+        yield _Bounds("way.mean", profile.way.mean, 0.0, most, why)  # a difference, whose quantiles end at 0 where that is less
 
 
 def _of_quantiles(field: str, time: ServiceTime) -> Iterator[_Bounds]:
@@ -74,7 +78,7 @@ def _of_quantiles(field: str, time: ServiceTime) -> Iterator[_Bounds]:
     least = sum((after - q) * seconds for (q, seconds), (after, _) in pairwise([*time.quantiles, (1.0, 0.0)]))
     lowest, highest = time.quantiles[0][1], time.quantiles[-1][1]
     why = f"its quantiles are {lowest:g} to {highest:g} s"
-    yield _Bounds(f"{field}.mean", time.mean, least / 2, BEYOND_QUANTILES * highest, why)
+    yield _Bounds(f"{field}.mean", time.mean, least / BELOW_QUANTILES, ABOVE_QUANTILES * highest, why)
 
 
 def _of_point(place: str, point: ProfilePoint) -> Iterator[_Bounds]:

@@ -41,10 +41,10 @@ MISTAKES = {
     "a mean in milliseconds": (
         ("points", 1, "service_time", "mean"),
         40.0,
-        "0.0188 to 5 s, as its quantiles are 0.038 to 0.05 s",
+        "0.000752 to 5 s, as its quantiles are 0.038 to 0.05 s",
         "0.04",
     ),
-    "a mean in kiloseconds": (("points", 1, "service_time", "mean"), 0.00004, "0.0188 to 5 s", "0.04"),
+    "a mean in kiloseconds": (("points", 1, "service_time", "mean"), 0.00004, "0.000752 to 5 s", "0.04"),
     "what is billed, in milliseconds": (
         ("points", 0, "billed_duration"),
         21.0,
@@ -53,8 +53,8 @@ MISTAKES = {
     ),
     "what is billed, a thousandth": (("points", 0, "billed_duration"), 0.000021, "0.0002 to 2 s", "0.021"),
     "the way of an invocation in milliseconds": (("points", 5, "overhead"), 400.0, "0 to 64 s", "0.4"),
-    "INIT in milliseconds": (("init", "1769", "mean"), 250.0, "0.065 to 30 s, as its quantiles are 0.25 to 0.3 s", "0.25"),
-    "the way through the buffer in milliseconds": (("way", "mean"), 3.0, "0.00075 to 0.3 s", "0.003"),
+    "INIT in milliseconds": (("init", "1769", "mean"), 250.0, "0.0026 to 30 s, as its quantiles are 0.25 to 0.3 s", "0.25"),
+    "the way through the buffer in milliseconds": (("way", "mean"), 3.0, "0 to 0.3 s", "0.003"),
 }
 
 
@@ -91,6 +91,12 @@ def test_a_batch_size_whose_times_all_are_in_another_unit_is_refused(factor: flo
         read(told, tmp_path)
 
 
+def test_a_way_that_is_a_difference_of_times_may_be_less_than_its_quantiles_come_to(tmp_path: Path) -> None:
+    told = document()
+    told["way"] = {"mean": 0.0002, "quantiles": [[0.05, 0.0], [0.5, 0.0005], [0.95, 0.0036]], "n": 20}
+    assert read(told, tmp_path).way == ServiceTime(0.0002, [(0.05, 0.0), (0.5, 0.0005), (0.95, 0.0036)], 20)
+
+
 def test_a_short_time_in_which_the_machine_stalled_is_no_mistake(tmp_path: Path) -> None:
     told = document()
     first = told["points"][0]
@@ -101,8 +107,8 @@ def test_a_short_time_in_which_the_machine_stalled_is_no_mistake(tmp_path: Path)
 
 def test_a_difference_that_no_unit_explains_is_refused_without_a_guess(tmp_path: Path) -> None:
     told = document()
-    told["points"][1]["service_time"]["mean"] = 5.5
-    told["points"][1]["billed_duration"] = 5.5
+    told["points"][1]["service_time"]["mean"] = 6000.0
+    told["points"][1]["billed_duration"] = 6000.0
     with pytest.raises(InvalidInput) as refused:
         read(told, tmp_path)
     assert "did you mean" not in refused.value.allowed
