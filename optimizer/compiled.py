@@ -126,8 +126,8 @@ def _view(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return memoryview(cast(Any, value))
     if isinstance(value, tuple):
-        views = map(_view, value)
-        return type(value)(*views) if hasattr(value, "_fields") else tuple(views)
+        views = [memoryview(cast(Any, each)) if type(each) is np.ndarray else _view(each) for each in value]
+        return cast(Any, getattr(type(value), "_make", tuple))(views)
     return value
 
 

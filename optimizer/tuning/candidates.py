@@ -36,11 +36,11 @@ from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.traces.trace import Trace
+from sluice.optimizer.tuning.latest_fit import FITTED
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.rate_tables import RateTables
 from sluice.optimizer.tuning.setup import TuningSetup
 
-FITTED = 1 << 13  # arrivals; a fit of two phases to more says no more
 BUDGETS = (1.0, 0.5)
 """Of what the promise allows to be late, for which a setting that rests on the fit is asked for."""
 LOADS = (0.1, 10.0)

@@ -174,7 +174,7 @@ def differ(value: float, power: int, winsor: float, held: Dispersion) -> None:
     completed = 0
     while completed < len(waiting) and not isnan(waiting[completed]):
         completed += 1
-    if stale[0]:
+    if completed and stale[0]:
         draw(completed, held)
     part, width = value, 1.0
     for k in range(completed):

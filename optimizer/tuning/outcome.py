@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, exp, inf, isfinite, log, nan
+from math import exp, inf, isfinite, nan
 from typing import Any
 
+import numpy as np
+
 from sluice.batching.measured import MeasuredBatch
+from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import measured_cost
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.tuning.cost_curve import CostCurve
@@ -117,7 +120,9 @@ class OutcomeWatch:
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches; what latencies tell stands for all answers of a batch, of which other processes have some callers."""
-        limit = self._setup.slos[0].latency
+        latencies: list[float] = []
+        stands_for: list[float] = []
+        memory_of = {name: self._setup.memory_of(name) for name in {batch.function for batch in batches}}
         for batch in batches:
             if batch.ended_at < self._since != inf:
                 continue
@@ -125,19 +130,25 @@ class OutcomeWatch:
             self._until = max(self._until, batch.ended_at)
             self._batches += 1
             self._requests += batch.size
-            answered, told = batch.size - batch.failed, len(batch.latencies)
-            if told:
-                self._answered += answered
-                self._late += answered * sum(seconds > limit for seconds in batch.latencies) / told
-                for seconds in batch.latencies:
-                    self._latencies[ceil(log(max(seconds, QUICKEST)) / STEP)] += answered / told
+            if batch.latencies:
+                latencies += batch.latencies
+                stands_for += [(batch.size - batch.failed) / len(batch.latencies)] * len(batch.latencies)
             self._answered += batch.failed
             self._late += batch.failed
-            memory_mb = self._setup.memory_of(batch.function)
+            memory_mb = memory_of[batch.function]
             usd = nan if memory_mb is None else measured_cost(batch, memory_mb, self._setup.billing)
             if isfinite(usd):
                 self._billed += batch.size
                 self._usd += usd
+        self._count(np.array(latencies), np.array(stands_for))
+
+    def _count(self, latencies: Array, stands_for: Array) -> None:
+        """Latencies, and how many answers each of them stands for."""
+        self._answered += float(stands_for.sum())
+        self._late += float(stands_for[latencies > self._setup.slos[0].latency].sum())
+        steps = np.ceil(np.log(np.maximum(latencies, QUICKEST)) / STEP).astype(np.int64)
+        for step, n in zip(steps.tolist(), stands_for.tolist(), strict=True):
+            self._latencies[step] += n
 
     def told(self) -> Outcome | None:
         """What came until now; ``None`` where no request was answered."""

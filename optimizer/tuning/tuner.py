@@ -1,9 +1,9 @@
 """One model's plan while its requests come: proposed by analysis, chosen by rehearsal, corrected by what is measured.
 
-``due`` says whether there is something to decide and is cheap; ``decide`` takes some tenths of a second of one core where proposals
-are made anew, as the rate or the service times are others, and some hundredths where those made before are rehearsed again. Neither
-reads a clock. What is kept is bounded: arrivals one by one by ``TuningSettings.max_requests`` and ``memory``, counts of two days,
-the last batches of each setting.
+``due`` says whether there is something to decide and is cheap; ``decide`` takes some tenths of a second of one core where arrivals
+are fitted and proposals made anew, as the rate or the service times are others, and some hundredths where those made before are
+rehearsed again. Neither reads a clock. What is kept is bounded: arrivals one by one by ``TuningSettings.max_requests`` and
+``memory``, counts of two days, the last batches of each setting.
 
 A plan is taken that surely keeps every promise in the next window, those who are late while its environments start included; of
 these the cheapest. It takes the place of the one in force where what it saves, at the lower end of its interval, is more than the
@@ -41,6 +41,7 @@ from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
 from sluice.optimizer.tuning.decision import Decision, Kind, Trigger
 from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.drift import ServiceWatch
+from sluice.optimizer.tuning.latest_fit import OTHER_RATE, LatestFit
 from sluice.optimizer.tuning.learning import grown
 from sluice.optimizer.tuning.live_profile import FEWEST, Bias, LiveProfile
 from sluice.optimizer.tuning.outcome import Expected, OutcomeWatch
@@ -52,7 +53,6 @@ from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, most_carried
 from sluice.optimizer.tuning.way import WayWatch
 
-OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 REFUSED_AFTER = 10.0  # s from which batches of other plans tell that the buffers do not follow one, where none is of it
@@ -118,6 +118,7 @@ class Tuner:
         self._proposals: dict[str, Proposal] = {}
         self._given: Proposal | None = None  # what somebody else put in force, and can always be gone back to
         self._proposed_for: _ProposedFor | None = None
+        self._fitted: LatestFit | None = None
         self._packed_tables = b""  # of fixed servers, and their profile: who watches has no use for what solves them
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
@@ -304,8 +305,6 @@ class Tuner:
         return tuple(sorted(most, key=lambda bias: (bias.memory_mb, bias.batch_size)))
 
     def _decide(self, now: float, trigger: Trigger) -> Decision:
-        from sluice.optimizer.tuning.candidates import fitted  # 100 MB of fits and searches, which who watches does without
-
         self._decided, self._awaited = now, ""
         held, self._held = self._held, None
         self._take_note(trigger)
@@ -323,9 +322,7 @@ class Tuner:
             self._services = ServiceWatch(function)  # by what was measured, where that is not what was profiled
         self._compared, self._compared_over = True, self._recent.span
         trials = self._new_trials(profile, self._at_this_rate(times), now)
-        arrivals = fitted(trials.times)
-        self._rate.expect(arrivals)
-        self._propose(profile, arrivals, trials.rate)
+        self._propose(trials, trigger)
         self._find_bias(trials, times, 1.0 if trigger.kind == "promise" else 0.5)
         if trigger.kind == "promise":
             trials.begin_with(self._waiting(trials))
@@ -410,24 +407,43 @@ class Tuner:
             return times
         return np.concatenate([before[-1] - (before[-1] - before) * factor, times[len(before) :]])
 
-    def _propose(self, profile: ServiceProfile, arrivals: ArrivalProcess, rate: float) -> None:
-        """Proposals, made anew where the rate or the service times are others than those that they were made for.
+    def _propose(self, of: Trials, trigger: Trigger) -> None:
+        """Proposals for the arrivals, which are fitted for it, and made anew where those that there are were made for others."""
+        anew = self._must_propose(of.profile, of.rate)
+        if anew or self._fitted is None or self._fitted.is_old(of, trigger):
+            # 100 MB of fits and searches, which who watches does without, and who only rehearses
+            from sluice.optimizer.tuning.candidates import fitted
 
-        Also where that rate was seen for a moment only, and this one for longer: of busy workers a few percent of it decide.
+            arrivals = fitted(of.times)
+            self._rate.expect(arrivals)
+            self._fitted = LatestFit.to(of)
+            if anew:
+                self._propose_for(of.profile, arrivals, of.rate)
+        if self.setup.servers is not None:
+            self._keep(self._of_servers(self.setup.servers, of.profile, of.rate))
+
+    def _must_propose(self, profile: ServiceProfile, rate: float) -> bool:
+        """Whether the rate or the service times are others than those that proposals were made for.
+
+        Also where that rate was seen for a moment only, and this one for longer: of busy workers a few percent of it decide. To
+        fixed servers a table for each rate is proposed, for which nothing is fitted.
         """
         if self.setup.servers is not None:
-            self._keep(self._of_servers(self.setup.servers, profile, rate))
-            return
+            return False
         for_ = self._proposed_for
-        other = for_ is not None and (self._way.seconds != for_.way or _differ(profile, for_.profile))
+        if for_ is None or not 1 / OTHER_RATE < rate / for_.rate < OTHER_RATE:
+            return True
         brief = self._rate.seconds < self.settings.shortest
-        if for_ is not None and 1 / OTHER_RATE < rate / for_.rate < OTHER_RATE and not other and (brief or not for_.brief):
-            return
-        if other:
-            self._proposals.clear()
-            self._every_load = None
+        return self._way.seconds != for_.way or _differ(profile, for_.profile) or (for_.brief and not brief)
+
+    def _propose_for(self, profile: ServiceProfile, arrivals: ArrivalProcess, rate: float) -> None:
+        """Make proposals anew; those for other service times are forgotten."""
         from sluice.optimizer.tuning.candidates import every_load, propose, unbatched
 
+        for_ = self._proposed_for
+        if for_ is not None and (self._way.seconds != for_.way or _differ(profile, for_.profile)):
+            self._proposals.clear()
+            self._every_load = None
         found = [*unbatched(self.setup), *propose(self.setup, profile, arrivals)]
         made = self._every_load
         if made is None or _differ(profile, made[1]) or not 0.1 < rate / made[2] < 10:
@@ -435,7 +451,7 @@ class Tuner:
         if made[0] is not None:
             found.append(made[0])
         self._keep(found)
-        self._proposed_for = _ProposedFor(rate, brief, profile, self._way.seconds)
+        self._proposed_for = _ProposedFor(rate, self._rate.seconds < self.settings.shortest, profile, self._way.seconds)
 
     def _of_servers(self, servers: int, profile: ServiceProfile, rate: float) -> list[Proposal]:
         """Greedy, to the last moment, and the optimal tables; those of other rates stay, unless service times are others."""

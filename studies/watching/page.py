@@ -85,7 +85,7 @@ def what_is_watched() -> list[str]:
             arrivals may come in bursts of whatever shape that last for up to some minutes; what varies more slowly *is* a
             change of the rate, and the course of a day gives alarms as the rate leaves the level it stood at by more than a
             tenth. Of lengths of which few windows were seen yet a fit tells (`RateTest(expected=…)`, `expect(…)`); the tuner
-            tells each that it makes, with every decision. Until bursts have been seen, or fitted, they are changes too.""",
+            tells each that it makes. Until bursts have been seen, or fitted, they are changes too.""",
             """**What comes back was no change.** If the rate of the two minutes after an alarm is within a tenth of that
             before, it was a stall or a burst: from then on twice as much of it is let pass, in windows of its length and, by
             as much less as they are longer, beyond; 64 times at most, and of the doublings half after a day.
