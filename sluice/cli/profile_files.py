@@ -9,12 +9,15 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
-from sluice.batching.errors import InvalidInput
+from sluice.batching.documents import SAGEMAKER_SCHEME, ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.errors import InvalidInput, require
 from sluice.cli.document_files import read_document
 
-ABOVE_QUANTILES = 100.0  # times the largest quantile that is told, up to which a mean may be,
-BELOW_QUANTILES = 50.0  # and times less than these alone come to
+FEW = 20  # runs, of fewer than which one that took long may be above all quantiles
+ABOVE_QUANTILES = {True: 100.0, False: 5.0}  # by whether they are few: times the largest quantile, up to which a mean may be,
+BELOW_QUANTILES = 5.0  # and times less than these alone come to
+LONGEST = 900.0  # s: a function is ended then
+MEMORY_MB = (128, 10240)  # of a function
 BILLED = 100.0  # times the mean service time, either way
 BILLED_AT_ONCE = 1.0  # s, of which a platform may bill a multiple
 OVERHEAD = 100.0  # times the mean service time, or this many seconds: the time to answer from far away
@@ -24,6 +27,9 @@ FALL = 10.0  # times less at a larger batch
 WAY_ALWAYS = 0.1  # s, through the buffer
 STALL = 1.0  # s; of shorter times a stall of the machine may be the most
 THOUSAND = 1000.0
+
+MACHINE_SCHEMES = ("http://", "https://", SAGEMAKER_SCHEME)
+"""What the name of a worker begins with, in place of that of a function."""
 
 
 class _Bounds(NamedTuple):
@@ -45,10 +51,26 @@ def read_profile(path: str, option: str = "--profile") -> ServiceProfile:
         As ``read_document``; a time that others of the profile contradict.
     """
     profile = read_document(ServiceProfile, path, option)
+    if not profile.function.startswith(MACHINE_SCHEMES):
+        _require_function(profile, path)
     for bounds in _bounds(profile):
         if not bounds.least <= bounds.value <= bounds.most:
             raise InvalidInput(f"{path}: {bounds.field}", bounds.value, _allowed(bounds))
     return profile
+
+
+def _require_function(profile: ServiceProfile, path: str) -> None:
+    """What AWS Lambda has: sizes of memory, what is billed, and how long it waits."""
+    least, most = MEMORY_MB
+    for i, point in enumerate(profile.points):
+        field, time = f"{path}: points[{i}]", point.service_time
+        allowed = f"{least} to {most} MB of a function; a worker is named by http://HOST:PORT"
+        require(least <= point.memory_mb <= most, f"{field}.memory_mb", point.memory_mb, allowed)
+        longest = max([time.mean, *(seconds for _, seconds in time.quantiles)])
+        allowed = f"at most {LONGEST:g} s, when a function is ended; all times are in seconds"
+        require(longest <= LONGEST, f"{field}.service_time", longest, allowed)
+        allowed = "seconds > 0, as a function bills what it takes"
+        require(point.billed_duration > 0 or time.mean == 0, f"{field}.billed_duration", point.billed_duration, allowed)
 
 
 def _allowed(of: _Bounds) -> str:
@@ -66,10 +88,10 @@ def _bounds(profile: ServiceProfile) -> Iterator[_Bounds]:
     yield from _of_sizes(profile.points, places)
     for memory_mb, init in profile.init.items():
         yield from _of_quantiles(f"init.{memory_mb}", init)
-    if profile.way is not None and profile.way.quantiles:
-        most = max(ABOVE_QUANTILES * profile.way.quantiles[-1][1], WAY_ALWAYS)
-        why = f"its quantiles are up to {profile.way.quantiles[-1][1]:g} s"
-        yield _Bounds("way.mean", profile.way.mean, 0.0, most, why)  # a difference, whose quantiles end at 0 where that is less
+    if profile.way is not None:
+        for bounds in _of_quantiles("way", profile.way):
+            least = bounds.least if profile.way.quantiles[0][1] > 0 else 0.0  # a difference, of which less than 0 is told as 0
+            yield bounds._replace(least=least, most=max(bounds.most, WAY_ALWAYS))
 
 
 def _of_quantiles(field: str, time: ServiceTime) -> Iterator[_Bounds]:
@@ -78,7 +100,7 @@ def _of_quantiles(field: str, time: ServiceTime) -> Iterator[_Bounds]:
     least = sum((after - q) * seconds for (q, seconds), (after, _) in pairwise([*time.quantiles, (1.0, 0.0)]))
     lowest, highest = time.quantiles[0][1], time.quantiles[-1][1]
     why = f"its quantiles are {lowest:g} to {highest:g} s"
-    yield _Bounds(f"{field}.mean", time.mean, least / BELOW_QUANTILES, ABOVE_QUANTILES * highest, why)
+    yield _Bounds(f"{field}.mean", time.mean, least / BELOW_QUANTILES, ABOVE_QUANTILES[time.n < FEW] * highest, why)
 
 
 def _of_point(place: str, point: ProfilePoint) -> Iterator[_Bounds]:

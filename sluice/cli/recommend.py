@@ -12,7 +12,7 @@ import numpy as np
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from sluice.batching.documents import SAGEMAKER_SCHEME, ArrivalDocument, RequestSize
+from sluice.batching.documents import ArrivalDocument, RequestSize
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli import output
 from sluice.cli.answered import Answered
@@ -21,6 +21,7 @@ from sluice.cli.command_line import command_line
 from sluice.cli.cost_table import cost_table
 from sluice.cli.file_kinds import PAGE, PLAN, written_option
 from sluice.cli.measured import read_measured
+from sluice.cli.profile_files import MACHINE_SCHEMES
 from sluice.cli.question_options import question_options
 from sluice.cli.recommend_classes import answered_by_class
 from sluice.cli.recommend_sizes import answered_by_size
@@ -88,7 +89,7 @@ def command(
     model = question.profile.model if model is None else model
     if not model:
         raise InvalidInput("--model", NOT_GIVEN, f"the name of what {function} serves, which the profile does not tell")
-    if function.startswith(("http://", "https://", SAGEMAKER_SCHEME)):
+    if function.startswith(MACHINE_SCHEMES):
         click.echo(
             f"warning: {function} is a machine; as --profile it is taken for a function: paid by use, and any number of batches at "
             f"once. {MACHINES_OF_SIZES if sized else MACHINES}",

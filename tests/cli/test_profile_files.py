@@ -41,10 +41,10 @@ MISTAKES = {
     "a mean in milliseconds": (
         ("points", 1, "service_time", "mean"),
         40.0,
-        "0.000752 to 5 s, as its quantiles are 0.038 to 0.05 s",
+        "0.00752 to 0.25 s, as its quantiles are 0.038 to 0.05 s",
         "0.04",
     ),
-    "a mean in kiloseconds": (("points", 1, "service_time", "mean"), 0.00004, "0.000752 to 5 s", "0.04"),
+    "a mean in kiloseconds": (("points", 1, "service_time", "mean"), 0.00004, "0.00752 to 0.25 s", "0.04"),
     "what is billed, in milliseconds": (
         ("points", 0, "billed_duration"),
         21.0,
@@ -53,8 +53,8 @@ MISTAKES = {
     ),
     "what is billed, a thousandth": (("points", 0, "billed_duration"), 0.000021, "0.0002 to 2 s", "0.021"),
     "the way of an invocation in milliseconds": (("points", 5, "overhead"), 400.0, "0 to 64 s", "0.4"),
-    "INIT in milliseconds": (("init", "1769", "mean"), 250.0, "0.0026 to 30 s, as its quantiles are 0.25 to 0.3 s", "0.25"),
-    "the way through the buffer in milliseconds": (("way", "mean"), 3.0, "0 to 0.3 s", "0.003"),
+    "INIT in milliseconds": (("init", "1769", "mean"), 250.0, "0.026 to 30 s, as its quantiles are 0.25 to 0.3 s", "0.25"),
+    "the way through the buffer in milliseconds": (("way", "mean"), 3.0, "0.0003 to 0.3 s", "0.003"),
 }
 
 
@@ -79,14 +79,10 @@ def test_a_time_in_another_unit_is_refused_with_what_was_meant(
 def test_a_batch_size_whose_times_all_are_in_another_unit_is_refused(factor: float, tmp_path: Path) -> None:
     told = document()
     for point in told["points"]:
-        if point["batch_size"] == 32:
-            point["service_time"]["mean"] *= 50 * factor
-            point["service_time"]["quantiles"] = [[q, 50 * factor * s] for q, s in point["service_time"]["quantiles"]]
-            point["billed_duration"] *= 50 * factor
-        elif factor < 1:
-            point["service_time"]["mean"] *= 50
-            point["service_time"]["quantiles"] = [[q, 50 * s] for q, s in point["service_time"]["quantiles"]]
-            point["billed_duration"] *= 50
+        times = point["service_time"]
+        by = factor if point["batch_size"] == 32 else 40.0 if factor < 1 else 1.0
+        times["mean"], times["quantiles"] = times["mean"] * by, [[q, by * s] for q, s in times["quantiles"]]
+        point["billed_duration"] *= by
     with pytest.raises(InvalidInput, match=r"points\[2\]\.service_time\.mean: .* as a batch of 2 takes .*: did you mean"):
         read(told, tmp_path)
 
@@ -107,8 +103,31 @@ def test_a_short_time_in_which_the_machine_stalled_is_no_mistake(tmp_path: Path)
 
 def test_a_difference_that_no_unit_explains_is_refused_without_a_guess(tmp_path: Path) -> None:
     told = document()
-    told["points"][1]["service_time"]["mean"] = 6000.0
-    told["points"][1]["billed_duration"] = 6000.0
+    told["points"][1]["service_time"]["mean"] = 800.0
+    told["points"][1]["billed_duration"] = 800.0
     with pytest.raises(InvalidInput) as refused:
         read(told, tmp_path)
     assert "did you mean" not in refused.value.allowed
+
+
+OF_NO_FUNCTION = {
+    "memory in GB": ("memory_mb", 4, r"points\[0\]\.memory_mb: 4 is not allowed; allowed: 128 to 10240 MB of a function; a worker"),
+    "more memory than there is": ("memory_mb", 24105, r"points\[0\]\.memory_mb: 24105 is not allowed"),
+    "nothing billed": ("billed_duration", 0.0, r"points\[0\]\.billed_duration: 0.0 is not allowed; allowed: seconds > 0"),
+    "longer than it may take": (
+        "service_time",
+        {"mean": 901.0},
+        r"points\[0\]\.service_time: 901.0 is not allowed; allowed: at most 900 s, when a function is ended",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "value", "words"), OF_NO_FUNCTION.values(), ids=OF_NO_FUNCTION)
+def test_what_no_function_has_is_refused_and_a_worker_may_have(name: str, value: Any, words: str, tmp_path: Path) -> None:
+    told = document()
+    told["points"] = [point for point in told["points"] if point["memory_mb"] == 885][:1]
+    told["points"][0] |= {name: value} | ({"billed_duration": 901.0} if name == "service_time" else {})
+    with pytest.raises(InvalidInput, match=words):
+        read(told, tmp_path)
+    told["function"] = "http://gpu:8500"
+    assert read(told, tmp_path).function == "http://gpu:8500"
