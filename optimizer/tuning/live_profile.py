@@ -308,9 +308,10 @@ class LiveProfile:
         billed, _ = setting.mean(_BILLED)
         overhead, _ = setting.mean(_OVERHEAD)
         draft.n, draft.weight = setting.n, 1 / setting.relative_variance()
-        draft.billed = draft.billed if isnan(billed) else billed
-        draft.overhead = draft.overhead if isnan(overhead) else max(0.0, overhead)
         mean, _ = setting.mean(_SERVICE)
+        if not isnan(billed):  # as what it is billed for is drawn towards the other sizes: what chance made cheap is no cheaper
+            draft.billed = billed * draft.mean / mean if mean > 0 else billed
+        draft.overhead = draft.overhead if isnan(overhead) else max(0.0, overhead)
         if setting.n >= SAMPLE:
             draft.quantiles = quantile_points((setting.told(_SERVICE) * (draft.mean / mean)).tolist())
         elif not draft.quantiles and shape is not None:

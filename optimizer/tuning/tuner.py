@@ -398,14 +398,14 @@ class Tuner:
         rate, seconds = self._rate.rate, self._rate.seconds
         since = times[-1] - seconds
         before = times[times < since]
-        self._fell = False
+        self._fell = rate == 0
         if not isfinite(rate) or rate <= 0 or len(before) < 2 or before[-1] <= before[0]:
             return times
-        factor = (len(before) - 1) / float(before[-1] - before[0]) / rate
+        factor = (len(before) - 1) / float(since - before[0]) / rate  # a silence before the change belongs to what was before
         self._fell = factor >= OTHER_RATE and (seconds < self.settings.shortest or rate * seconds < FEWEST_AT_RATE)
         if 1 / OTHER_RATE < factor < OTHER_RATE:
             return times
-        return np.concatenate([before[-1] - (before[-1] - before) * factor, times[len(before) :]])
+        return np.concatenate([since - (since - before) * factor, times[len(before) :]])
 
     def _propose(self, of: Trials, trigger: Trigger) -> None:
         """Proposals for the arrivals, which are fitted for it, and made anew where those that there are were made for others."""
@@ -526,7 +526,7 @@ class Tuner:
         first = every_load(self.setup, profile, 1.0) if profile is not None and self.setup.servers is None else None
         best = first or unbatched(self.setup)[0]
         why = "batches are learned from" if profile is None else "it rests on no fit" if first else "nothing is quicker"
-        self._changed = now
+        self._changed, self._awaited = now, best.plan.digest
         why = f"it begins with {best.name}: {why}"
         return Decision(now, trigger, (), best.plan, best.name, "", 0.0, 0.0, 0, why, "", 0.0, self._bias, self._way.seconds)
 
@@ -643,8 +643,8 @@ class Tuner:
         assert self._plan is not None
         settings = self.settings
         in_trial = bool(self._plan.routes)
+        back = plain(self._plan, self._plan.routes[0], self.setup) if in_trial and self._canary_told() else None
         if best is serving:
-            back = plain(self._plan, self._plan.routes[0], self.setup) if in_trial and self._canary_told() else None
             return back, "what serves is the best" + (", and what was tried beside it is not" if back else "")
         broken = not serving.keeps(set(serving.functions))
         horizon = min(settings.horizon, max(of.now - self._began, settings.kept_in))
@@ -658,7 +658,8 @@ class Tuner:
         sturdier = serving.limited and not best.limited  # and dearer by the premium at the most, or it were not the best
         if not broken and not sturdier and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
             usd = f"{saving.low * over_horizon:.3g} USD in {horizon:.4g} s" if saving.low > 0 else "nothing"
-            return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
+            stays = "the plan stays" if back is None else "the plan stays, without what was tried beside it"
+            return back, f"{stays}: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
         if not trigger.urgent and (not broken or self._fell) and (early := self._too_early(of.now, trigger, held)):
             return None, f"the plan stays: {early}"
         why = (
@@ -691,7 +692,8 @@ class Tuner:
             f"requests have come at this rate for less than {settings.shortest:g} s": now - self._rate.seconds + settings.shortest,
         }
         if self._fell and self._rate.rate * self._rate.seconds < FEWEST_AT_RATE:
-            waits[f"fewer than {FEWEST_AT_RATE} requests have come at this rate"] = now + FEWEST_AT_RATE / self._rate.rate
+            takes = FEWEST_AT_RATE / self._rate.rate if self._rate.rate else inf
+            waits[f"fewer than {FEWEST_AT_RATE} requests have come at this rate"] = now + takes
         why, until = max(waits.items(), key=lambda each: each[1])
         until = min(until, since + settings.period)
         if now >= until:

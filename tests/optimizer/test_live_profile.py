@@ -222,3 +222,13 @@ def test_whatever_was_measured_the_profile_is_one(measured: list[tuple[int, floa
 def test_neither_a_profile_nor_a_function_is_refused() -> None:
     with pytest.raises(InvalidInput, match="function"):
         LiveProfile()
+
+
+def test_what_is_billed_of_a_few_batches_that_were_quick_by_chance_is_drawn_to_what_the_others_tell_as_their_times_are() -> None:
+    live = LiveProfile(profile())
+    many, few = batches(400, 1, sizes=(1, 2)), batches(8, 2, 0.7, sizes=(4,))
+    live.see([*many, *few])
+    point, measured = points_of(live)[4], [batch for batch in few if not batch.cold]
+    service, billed = (float(np.mean([getattr(batch, name) for batch in measured])) for name in ("service", "billed"))
+    assert point.service_time.mean > 1.05 * service
+    assert point.billed_duration / billed == pytest.approx(point.service_time.mean / service)

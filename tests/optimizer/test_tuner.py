@@ -53,14 +53,16 @@ from sluice.optimizer.tuning.tuner import Tuner
 SLO = Slo(0.1, 95)
 
 
-def profile_of(*memory_sizes: int, intercept: float = 0.006, slope: float = 0.001, init: float = 0.2) -> ServiceProfile:
+def profile_of(
+    *memory_sizes: int, intercept: float = 0.006, slope: float = 0.001, init: float = 0.2, largest: int = 8
+) -> ServiceProfile:
     points = [
         ProfilePoint(mb, b, ServiceTime((intercept + slope * b) * 1769 / mb), (intercept + slope * b) * 1769 / mb)
         for mb in memory_sizes
-        for b in (1, 8)
+        for b in (1, largest)
     ]
     inits = {mb: ServiceTime(init) for mb in memory_sizes}
-    return ServiceProfile(function="f-{memory_mb}", points=points, init=inits, max_batch_size=8)
+    return ServiceProfile(function="f-{memory_mb}", points=points, init=inits, max_batch_size=largest)
 
 
 PROFILE = profile_of(1769)
@@ -783,20 +785,25 @@ def test_a_change_must_save_what_it_costs_in_as_long_as_the_plan_in_force_has_se
         tuner.arrived(times)
         return tuner, tuner.decide(now, Trigger("periodic", now, ""))
 
-    _, young = told(now - 100)
+    def measured(tuner: Tuner, trial: Plan) -> Decision:
+        """What is decided once what is tried beside the plan was measured."""
+        tuner.in_force(trial, now)  # what serves most requests has served as long as before
+        tried = trial.routes[1].function
+        times = 0.007, 0.007, 0.007, False, 0, (0.007,)
+        tuner.batches([MeasuredBatch(now + k, CANARY, 0, tried, trial.digest, 1, *times) for k in range(1, 33)])
+        due = tuner.due(now + 90)
+        assert due is not None and due.kind == "canary"
+        return tuner.decide(now + 90, due)
+
+    short, young = told(now - 100)
     assert young.plan is None and "USD in 300 s, and changing costs" in young.why
     tuner, old = told(float(times[0]))
     assert old.plan is not None and old.plan.routes
-    tuner.in_force(old.plan, now)  # what serves most requests has served as long as before
-    tried = old.plan.routes[1].function
-    tuner.batches(
-        [
-            MeasuredBatch(now + k, CANARY, 0, tried, old.plan.digest, 1, 0.007, 0.007, 0.007, False, 0, (0.007,))
-            for k in range(1, 33)
-        ]
-    )
-    after = tuner.decide(now + 90, Trigger("canary", now + 90, ""))
-    assert after.plan is not None and after.plan.function == tried
+    after = measured(tuner, old.plan)
+    assert after.plan is not None and after.plan.function == old.plan.routes[1].function
+    ended = measured(short, old.plan)  # what was tried saves, and not surely what the change costs
+    assert ended.plan is not None and ended.plan.digest == plan_without_batching().digest
+    assert ended.why.startswith("the plan stays, without what was tried beside it: ")
 
 
 def test_a_silence_of_a_minute_among_many_who_come_is_no_rate_to_plan_for() -> None:
@@ -805,8 +812,26 @@ def test_a_silence_of_a_minute_among_many_who_come_is_no_rate_to_plan_for() -> N
     gaps = np.minimum(0.02 * (1 + rng.pareto(1.15, 6000)), 80.0)
     run = simulate_control(setup, 1.7e9 + np.cumsum(gaps), step=1.0)
     fell = [decision for decision in run.decisions if decision.trigger.kind == "rate" and decision.arrival_rate < 0.02]
-    assert [decision.why for decision in fell] == ["the plan stays: fewer than 10 requests have come at this rate"]
+    assert fell and all(decision.plan is None for decision in fell)
     assert len(run.plans) == 1 and (run.latency <= 1.0).mean() > 0.99
+
+
+@pytest.mark.parametrize("seed", [0, 8])
+def test_after_a_silence_behind_a_few_seconds_of_requests_nothing_is_changed_for_a_rate_of_zero(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    before, after = np.cumsum(rng.exponential(1 / 30, 450)), np.cumsum(rng.exponential(1 / 30, 3000))
+    function = profile_of(885, 1769, 3538, intercept=0.02, slope=0.01, init=1.5, largest=32)
+    setup = TuningSetup("m", (Slo(0.4, 95),), function)
+    run = simulate_control(setup, 1.7e9 + np.concatenate([before, before[-1] + 420 + after]), step=1.0)
+    silent = [decision for decision in run.decisions if decision.trigger.kind == "rate" and decision.at < 1.7e9 + 450]
+    assert [decision.why for decision in silent] == ["the plan stays: fewer than 10 requests have come at this rate"]
+    assert len(run.plans) == 1
+
+
+def test_what_it_begins_with_nobody_gave() -> None:
+    run = simulate_control(TuningSetup("m", (SLO,), profile_of(885, 1769)), poisson_times(20, 3000), step=1.0)
+    assert run.decisions[0].plan is not None
+    assert not any(decision.given or "as it was given" in decision.chosen for decision in run.decisions)
 
 
 def test_a_plan_that_is_late_as_often_as_is_allowed_stays_where_so_few_were_seen_that_nothing_is_sure() -> None:
