@@ -1,12 +1,12 @@
 """Plans that analysis proposes for the latest arrivals, to be rehearsed (docs/control.md).
 
 A process is fitted to the latest arrivals and the searches of ``recommend`` are asked: no batching at every memory size, the
-cheapest size-or-timeout for the promise and for half of the error budget (where the mean is just in time the next window may not
-be), the tables that wait to the last moment, the plan for every load, workers, alone, with the function for what they leave, and
-with the function beside them for what costs too many of them. Of fixed
-servers the tables are proposed that are optimal at the rate, for all of the error budget, a half and a quarter. What each does is
-found by rehearsal, with cold starts, so that the fit may be quick, two phases, and the searches leave cold starts out, which take
-most of their time.
+cheapest size-or-timeout for the promise and for parts of the error budget (where the mean is just in time the next window may not
+be), the tables that wait to the last moment, up to their cheapest batch and up to the largest, the plan for every load, workers,
+alone, with the function for what they leave, and with the function beside them for what costs too many of them. Of fixed servers
+the tables are proposed that are optimal at the rate, for all of the error budget, a half and a quarter. What each does is found by
+rehearsal, with cold starts, so that the fit may be quick, two phases, and the searches leave cold starts out, which take most of
+their time.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.last_moment import cheapest_last_moments, last_moment, last_moment_beside
 from sluice.optimizer.recommend.overflow_choice import choose_overflow
 from sluice.optimizer.recommend.question import Goal, Limits, Question
+from sluice.optimizer.recommend.words import leaves
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 from sluice.optimizer.service.times import ServiceTimes
@@ -41,7 +42,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.rate_tables import RateTables
 from sluice.optimizer.tuning.setup import TuningSetup
 
-BUDGETS = (1.0, 0.5)
+BUDGETS = (1.0, 0.75, 0.5)
 """Of what the promise allows to be late, for which a setting that rests on the fit is asked for."""
 LOADS = (0.1, 10.0)
 MOST_LAST_MOMENTS = 3
@@ -74,10 +75,15 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
     settings = FunctionSettings(question)
     least, behind = np.inf, None
     for table in cheapest_last_moments(settings.search, question.promised)[0][:MOST_LAST_MOMENTS]:
-        held = settings.held(table.service, table.policy)
-        behind = behind or (settings.search.services[table.service], table.policy.max_batch_size)
+        held, service = settings.held(table.service, table.policy), settings.search.services[table.service]
+        behind = behind or (service, table.policy.max_batch_size)
         least = min(least, held.cost.in_all(arrivals.arrival_rate))
         yield _of(held, setup, "last moment")
+        whole = last_moment(service.up_to(min(service.max_batch_size, setup.max_batch_size)), setup.slos)
+        if whole is not None and whole != table.policy:  # where the largest batch is the cheapest by what is not quite known
+            mb = service.memory_mb
+            plan = _plan(setup, setup.function_at(mb), PolicyDocument.of(whole), (), mb)
+            yield Proposal(f"last moment, {mb} MB, {leaves(whole)}", plan)
     for part in BUDGETS:
         slos = [Slo(slo.latency, 100 - part * (100 - slo.percentile)) for slo in setup.slos]
         found = cheapest_setting(FunctionSettings(_question(setup, profile, arrivals, slos, "size-or-timeout")))
