@@ -8,6 +8,7 @@ prices but how much of each thing ``template.yaml`` deploys, and the NAT gateway
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -23,6 +24,10 @@ SECONDS_PER_MONTH = 86400 * 365.25 / 12
 HOURS_PER_MONTH = SECONDS_PER_MONTH / 3600
 GB = 1024**3  # bytes
 PING_SECONDS = 0.005  # billed for a ping: a handler that computes nothing takes 1 to 2 ms on Lambda
+FACTOR = 1000.0  # a price that differs more from the dated one has another unit
+_NAMES = {"x86_64": ("86", "x64", "amd"), "arm64": ("arm", "aarch")}  # parts of what else the architectures are called
+_UNPRICED = {"read_on", "region", "currency", "sources", "buffer", "stacks"}  # sections without prices, and numbers that are none:
+_UNPRICED |= {"granularity", "payload_limit_bytes", "bytes_per_invocation", "lcu_gb_per_hour", "serverless_least_gb"}
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,6 +207,18 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
         return self.machines[name]
 
     @property
+    def as_dated(self) -> list[str]:
+        """Which prices are those of the dated list, where the region is another than its."""
+        dated = _dated()
+        return [] if self.region == dated["region"] else _alike(msgspec.to_builtins(self), dated)
+
+    @property
+    def told(self) -> str:
+        """Where and when they were read, and of another region which are as in the dated list's."""
+        alike = f"; as in {_dated()['region']}: {', '.join(self.as_dated)}" if self.as_dated else ""
+        return f"{self.region}, read {self.read_on}{alike}"
+
+    @property
     def logs_per_invocation(self) -> float:
         """USD per invocation for its lines of log."""
         return self.logs.bytes_per_invocation / GB * self.logs.gb
@@ -269,8 +286,8 @@ def read_prices(data: bytes, source: str = "prices") -> Prices:
     Raises
     ------
     InvalidInput
-        No JSON object; an unknown field or one of the wrong type; a price below zero; a granularity of zero; tiers out of order; a
-        buffer made of what has no price.
+        No JSON object; an unknown field or one of the wrong type; a price below zero, or of another unit; a granularity of zero;
+        tiers out of order; a buffer made of what has no price; another region than the dated list's without a price.
     """
     given = _decoded(data, source)
     try:
@@ -279,6 +296,10 @@ def read_prices(data: bytes, source: str = "prices") -> Prices:
         raise InvalidInput(source, given, f"a price list as in prices.json ({error})") from None
     _refuse_negative(given, source, [])
     _refuse_senseless(prices, source)
+    _refuse_other_units(given, source)
+    dated = _dated()["region"]
+    if prices.region != dated and not any(_priced(given)):
+        raise InvalidInput(f"{source}: region", prices.region, f"{dated}, that of the dated prices, or another with its prices")
     for name, parts in prices.stacks.items():
         try:
             msgspec.convert(msgspec.to_builtins(prices.buffer) | parts, Buffer)
@@ -293,6 +314,7 @@ def default_prices() -> Prices:
     return read_prices(b"{}", "prices.json")
 
 
+@cache
 def _dated() -> dict[str, Any]:
     return _decoded(resources.files(__package__).joinpath("prices.json").read_bytes(), "prices.json")
 
@@ -312,6 +334,44 @@ def _overlaid(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
+def _alike(own: dict[str, Any], dated: dict[str, Any], above: str = "") -> list[str]:
+    """Where two price lists have the same prices: the names of tables, or of what is in them."""
+    names = []
+    for name, value in dated.items():
+        if name in _UNPRICED or name not in own:
+            continue
+        if own[name] == value:
+            names.append(above + name)
+        elif isinstance(value, dict) and isinstance(own[name], dict):
+            names += _alike(own[name], value, f"{above}{name}.")
+    return names
+
+
+def _priced(value: object, path: str = "") -> Iterator[tuple[str, float]]:
+    """The prices of a list by path; those of tiers have that of their table."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in _UNPRICED:
+                yield from _priced(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for tier in value:
+            yield from _priced(tier["usd"], path)
+    elif isinstance(value, int | float):
+        yield path, value
+
+
+def _refuse_other_units(given: dict[str, Any], source: str) -> None:
+    dated = dict(_priced(_dated()))
+    for path, usd in _priced(given):
+        usual = dated.get(path, usd)
+        if not usd or usual / FACTOR <= usd <= usual * FACTOR:
+            continue
+        allowed = f"0, or within {FACTOR:g} times the dated {usual:g}"
+        each = usd / 1e6
+        asked = f"; did you mean {each:g}, if {usd:g} per million is meant?" if usual / 10 <= each <= usual * 10 else ""
+        raise InvalidInput(f"{source}: {path}", usd, allowed + asked)
+
+
 def _refuse_negative(value: object, source: str, path: list[str]) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -325,6 +385,15 @@ def _refuse_negative(value: object, source: str, path: list[str]) -> None:
 
 def _refuse_senseless(prices: Prices, source: str) -> None:
     function, buffer = prices.function, prices.buffer
+    by_architecture: dict[str, dict[str, Any]] = {
+        "lambda.gb_second": function.gb_second,
+        "lambda.provisioned": function.provisioned,
+        "fargate.vcpu_hour": prices.fargate.vcpu_hour,
+        "fargate.gb_hour": prices.fargate.gb_hour,
+    }
+    for table, architectures in by_architecture.items():
+        for name in architectures:
+            _refuse_unknown_architecture(name, f"{source}: {table}")
     require(function.granularity > 0, f"{source}: lambda.granularity", function.granularity, "a number of seconds > 0")
     limit = function.payload_limit_bytes
     require(limit >= 1, f"{source}: lambda.payload_limit_bytes", limit, "an integer >= 1")
@@ -333,10 +402,16 @@ def _refuse_senseless(prices: Prices, source: str) -> None:
     for architecture, price in function.gb_second.items():
         if isinstance(price, list):
             _refuse_disordered(price, f"{source}: lambda.gb_second.{architecture}")
-    for by_architecture in (prices.fargate.vcpu_hour, prices.fargate.gb_hour):
-        _known(f"{source}: buffer.architecture", buffer.architecture, by_architecture)
+    for per_hour in (prices.fargate.vcpu_hour, prices.fargate.gb_hour):
+        _known(f"{source}: buffer.architecture", buffer.architecture, per_hour)
     if buffer.cache_mode == "node":
         _known(f"{source}: buffer.cache_node_type", buffer.cache_node_type, prices.cache.node_hour)
+
+
+def _refuse_unknown_architecture(name: str, table: str) -> None:
+    meant = [known for known, parts in _NAMES.items() if any(part in name.lower() for part in parts)]
+    asked = f"; did you mean {meant[0]}?" if len(meant) == 1 else ""
+    require(name in _NAMES, table, name, f"one of {', '.join(_NAMES)}{asked}")
 
 
 def _refuse_disordered(tiers: list[Tier], name: str) -> None:

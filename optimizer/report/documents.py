@@ -302,5 +302,6 @@ def estimate_document(estimate: Estimate) -> dict[str, float | None]:
 
 
 def prices_document(prices: Prices) -> Document:
-    """Where and when the prices were read."""
-    return {"region": prices.region, "read_on": prices.read_on}
+    """Where and when the prices were read; of another region than the dated list's also which are as there (``as_dated``)."""
+    document: Document = {"region": prices.region, "read_on": prices.read_on}
+    return document | {"as_dated": prices.as_dated} if prices.as_dated else document

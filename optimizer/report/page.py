@@ -353,7 +353,7 @@ class _Page:
             ("function", profile.function),
             ("profile", f"measured {profile.measured_at}" if profile.measured_at else "of unknown date"),
             ("memory sizes in it", f"{sizes} MB"),
-            ("prices", f"{prices.region}, {prices.currency}, read {prices.read_on}; {billing.architecture}"),
+            ("prices", f"{prices.told}; {prices.currency}; {billing.architecture}"),
             ("billed in steps of", milliseconds(billing.step)),
             ("cold starts", self.cold_starts()),
             ("part of the SLO kept free", f"{100 * self.question.goal.headroom:g} %"),

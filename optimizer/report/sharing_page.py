@@ -22,7 +22,7 @@ def sharing_page(answer: SharingAnswer, model: str, command: str, made_at: datet
         ("function", answer.question.profile.function),
         ("applications", "arrive independently of each other"),
         ("the function", "elastic: every batch starts at once, and its service time does not depend on the load"),
-        ("prices", f"{billing.prices.region}, read {billing.prices.read_on}"),
+        ("prices", billing.prices.told),
         ("billed in steps of", milliseconds(billing.step)),
         ("made at", made_at.isoformat(timespec="seconds")),
     ]

@@ -26,7 +26,7 @@ def sized_page(answer: SizedAnswer, model: str, command: str, made_at: datetime)
         ("a batch", "takes as long as its largest member has it"),
         ("the function", "elastic: every batch starts at once, and its service time does not depend on the load"),
         ("classes", "may end at " + ", ".join(f"{size:g}" for size in answer.boundaries)),
-        ("prices", f"{question.billing.prices.region}, read {question.billing.prices.read_on}"),
+        ("prices", question.billing.prices.told),
         ("billed in steps of", milliseconds(question.billing.step)),
         ("made at", made_at.isoformat(timespec="seconds")),
     ]

@@ -49,7 +49,7 @@ def per_million(usd: float) -> str:
 
 def priced(prices: Prices) -> str:
     """Which prices, and of when."""
-    return f"prices: {prices.region}, read {prices.read_on}"
+    return f"prices: {prices.told}"
 
 
 def promise(slos: Sequence[Slo]) -> str:

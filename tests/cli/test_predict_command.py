@@ -81,7 +81,8 @@ def test_prices_laid_over_the_dated_ones_change_the_bill(profile: str, tmp_path:
     ask = ("predict", "--poisson", "100", "--profile", profile, *SETTING)
     dated, own = document_of(*ask), document_of(*ask, "--prices", str(prices))
     assert own["cost"]["terms"]["requests"] == pytest.approx(2 * dated["cost"]["terms"]["requests"])
-    assert own["prices"]["region"] == "moon-1"
+    assert own["prices"]["region"] == "moon-1" and own["prices"]["as_dated"][0] == "lambda.gb_second"
+    assert "as_dated" not in dated["prices"]
 
 
 @pytest.mark.parametrize(

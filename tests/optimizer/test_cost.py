@@ -210,6 +210,14 @@ def test_a_file_overlays_the_dated_list_value_by_value() -> None:
     assert read_prices(b"{}") == default_prices()
 
 
+def test_prices_of_another_region_say_which_are_as_in_the_dated_one() -> None:
+    own = overlaid(**{"region": "eu-central-1", "lambda": {"request": 2.4e-7}, "logs": {"gb": 0.6}, "scheduler": {"invocation": 0}})
+    assert own.as_dated[:3] == ["lambda.gb_second", "lambda.provisioned", "lambda.snap_start"]
+    assert own.as_dated[3:] == ["fargate", "load_balancer", "cache", "network", "monitoring", "machines"]
+    assert own.told.startswith("eu-central-1, read 2026-11-21; as in us-east-1: lambda.gb_second, lambda.provisioned, ")
+    assert default_prices().as_dated == [] and default_prices().told == "us-east-1, read 2026-11-21"
+
+
 def test_a_document_that_the_list_itself_makes_is_a_price_list() -> None:
     assert read_prices(msgspec.json.encode(default_prices())) == default_prices()
 
@@ -253,6 +261,25 @@ def test_provisioned_concurrency_is_paid_by_the_hour_and_by_the_second_it_runs()
         ('{"buffer": {"cache_node_type": "huge"}}', "prices: buffer.cache_node_type: 'huge' .* one of cache.t4g.micro"),
         ('{"buffer": {"architecture": "vax"}}', "prices: buffer.architecture: 'vax' .* one of x86_64, arm64"),
         ('{"currency": "EUR"}', "Invalid enum value 'EUR'"),
+        (
+            '{"lambda": {"gb_second": {"x86": [{"up_to": null, "usd": 1.0}]}}}',
+            "prices: lambda.gb_second: 'x86' is not allowed; allowed: one of x86_64, arm64; did you mean x86_64",
+        ),
+        ('{"lambda": {"provisioned": {"vax": {"reserved_gb_second": 1, "gb_second": 1}}}}', "'vax' .* one of x86_64, arm64$"),
+        ('{"fargate": {"gb_hour": {"aarch64": 0.01}}}', "prices: fargate.gb_hour: 'aarch64' .* did you mean arm64"),
+        ('{"lambda": {"gb_second": {"arm64": [{"usd": 1e-5, "upto": 1}]}}}', "unknown field `upto`"),
+        ('{"lambda": {"snap_start": {"restore": 1}}}', "unknown field `restore`"),
+        ('{"stacks": {"nat": {"gateways": 1}}}', "prices: stacks.nat: .*unknown field `gateways`"),
+        (
+            '{"lambda": {"request": 0.2}}',
+            "prices: lambda.request: 0.2 is not allowed; allowed: 0, or within 1000 times the dated 2e-07; "
+            "did you mean 2e-07, if 0.2 per million is meant",
+        ),
+        ('{"lambda": {"gb_second": {"arm64": 0.06}}}', "lambda.gb_second.arm64: 0.06 .* dated 1.*e-05$"),
+        ('{"lambda": {"gb_second": {"arm64": [{"usd": 13.3}]}}}', "lambda.gb_second.arm64: 13.3 .* did you mean 1.33e-05"),
+        ('{"machines": {"g5.xlarge": 1e-6}}', "prices: machines.g5.xlarge: 1e-06 .* dated 1.006"),
+        ('{"region": "eu-central-1"}', "prices: region: 'eu-central-1' is not allowed; allowed: us-east-1, .* with its prices"),
+        ('{"region": "eu-central-1", "buffer": {"tasks": 1}}', "prices: region: 'eu-central-1'"),
     ],
 )
 def test_a_bad_price_list_is_refused(text: str, message: str) -> None:
