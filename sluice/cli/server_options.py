@@ -132,12 +132,7 @@ class ServerOptions:
         largest = len(law.mean)
         process = self._process(float(largest / law.mean[-1]) * servers, scale)
         share = process.sped_up(1 / servers) if servers > 1 else process
-        energy = self._energy(largest)
-        if weighed and self.energy is None and not energy.any():
-            click.echo(
-                "note: no energy is known (--energy): the time that a server is busy is weighed, J for s and W for 1", err=True
-            )
-            energy = law.mean
+        energy = self._energy(law, weighed)
         return SmdpProblem(share, law, energy, self.batch_min, self.w1 / scale, self._power_weight)
 
     def class_problem(self, texts: Sequence[str]) -> ClassProblem:
@@ -145,7 +140,7 @@ class ServerOptions:
         for name in ("rho", "rate", "arrivals", "mmpp2"):
             require(getattr(self, name) is None, name, getattr(self, name), "none with --class, which has the rate of each class")
         law, scale = self._law(), UNITS[self.unit]
-        energy = self._energy(len(law.mean))
+        energy = self._energy(law)
         return ClassProblem.of(read_classes(texts, scale), law, energy, self.batch_min, self.w1 / scale, self._power_weight)
 
     @property
@@ -157,9 +152,19 @@ class ServerOptions:
         """That which ``profile`` names, read once, as it may be a pipe."""
         return read_profile(str(self.profile))
 
-    def _energy(self, largest: int) -> Array:
+    def _energy(self, law: ServiceLaw, weighed: bool = False) -> Array:
+        """That of a batch of each size; where none is known and one is ``weighed``, by ``w2`` too, the time that it takes."""
+        largest = len(law.mean)
         if self.energy is not None:
             return read_per_batch(self.energy, largest, "energy") * UNITS[self.unit]
+        measured = self._measured_energy(largest)
+        if measured.any() or not (weighed or self.w2):
+            return measured
+        click.echo("note: no energy is known (--energy): the time that a server is busy is weighed, J for s and W for 1", err=True)
+        return law.mean
+
+    def _measured_energy(self, largest: int) -> Array:
+        """The profile's, or zeros."""
         if self.profile is None:
             return np.zeros(largest)
         from sluice.optimizer.recommend.offers import measured_energy  # with what searches, which a table does without

@@ -118,6 +118,19 @@ def test_what_is_weighed_is_told_measured_or_the_time_that_a_server_is_busy(
     assert code == 2 and "energy: [0.0, 0.0, 0.0, 0.0] is not allowed; allowed: more than 0 for some batch size" in err
 
 
+@pytest.mark.parametrize("arrivals", [("--rho", "0.5"), ("--class", "a:200:5", "--class", "b:200:1")], ids=["one", "classes"])
+def test_a_weight_without_energies_weighs_the_time_that_a_server_is_busy(arrivals: tuple[str, ...], exit_of: Run) -> None:
+    ask = ("smdp", "--service", "0.005,0.001", "--max-batch-size", "8", *arrivals, "--json")
+    answers = {}
+    for w2 in (("--w2", "100"), ("--w2", "100", "--energy", "0.005,0.001"), ("--w2", "0"), ()):
+        code, out, err = exit_of(*ask, *w2)
+        assert code == 0 and ("the time that a server is busy is weighed" in err) is (w2 == ("--w2", "100"))
+        answers[w2] = json.loads(out)
+    busy, told, nothing, unsaid = (answer.get("tables", answer)["optimal"] for answer in answers.values())
+    assert busy == told and 0 < busy["power"] < 1 and busy["mean_batch_size"] > nothing["mean_batch_size"]
+    assert nothing == unsaid and nothing["power"] == 0
+
+
 @pytest.mark.full
 def test_arrivals_with_phases_get_a_table_each(document_of: Document, tmp_path: Path) -> None:
     answer = document_of(*GOOGLENET, "--mmpp2", "900,200,5,5")
