@@ -14,6 +14,7 @@ import numpy as np
 
 from sluice.batching.documents import ServiceProfile, Slo, read
 from sluice.batching.errors import InvalidInput
+from sluice.batching.urls import is_http, without_password
 from sluice.optimizer.fleet.specification import MOST_DEVICES, MOST_REQUESTS, DeviceType, Family, Fleet, Placement, Variant
 from sluice.optimizer.fleet.throughput import MAX_BATCH, NEARLY, Profile
 from sluice.optimizer.fleet.yaml_entries import Entry, load, one_of
@@ -64,12 +65,20 @@ def _device(name: str, entry: Entry) -> DeviceType:
     allowed = "a list of different addresses, one a device"
     given = fields["workers"]
     given.check(isinstance(given.value, list) and bool(given.value), allowed)
-    workers = tuple(given.below(i, value).text("the address of a worker") for i, value in enumerate(given.value))
+    workers = tuple(_worker(given.below(i, value)) for i, value in enumerate(given.value))
     given.check(len(set(workers)) == len(workers), allowed)
     given.check(len(workers) <= MOST_DEVICES, f"at most {MOST_DEVICES}")
     if "count" in fields:
         fields["count"].check(fields["count"].value == len(workers), f"{len(workers)}, as many as workers, or no count")
     return DeviceType(name, len(workers), memory_mb, workers)
+
+
+def _worker(entry: Entry) -> str:
+    address, allowed = entry.text("the address of a worker"), "http://HOST:PORT"
+    asked = f"; did you mean http://{address}?" if is_http(f"http://{address}") and "://" not in address else ""
+    if not is_http(address) or "," in address:
+        raise InvalidInput(entry.where, without_password(address), allowed + asked)
+    return address
 
 
 @dataclass

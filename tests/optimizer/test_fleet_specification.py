@@ -188,6 +188,8 @@ def test_an_slo_may_have_its_unit(tmp_path: Path) -> None:
         ("{count: 3, memory_mb: 1769}", "{memory_mb: 1769}", "devices.cpu: {'memory_mb': 1769}", "a mapping with a count"),
         ("http://g:2]", "http://g:1]", "devices.gpu.workers: ['http://g:1', 'http://g:1']", "a list of different"),
         ("http://g:2]", "8]", "devices.gpu.workers[1]: 8", "the address of a worker"),
+        ("http://g:2]", "'g:2']", "devices.gpu.workers[1]: 'g:2'", "http://HOST:PORT; did you mean http://g:2?"),
+        ("http://g:2]", "ftp://g:2]", "devices.gpu.workers[1]: 'ftp://g:2'", "http://HOST:PORT"),
         ("{workers:", "{count: 3, workers:", "devices.gpu.count: 3", "2, as many as workers"),
         ("      large:", "      only:", "families.read.variants.only: 'only'", "a name of its own in the fleet: families.seen"),
         ("      large:", "      small:", "line 14: 'small'", "each name once in a mapping"),
