@@ -24,6 +24,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.service.law import ServiceLaw
 
+LEAST_LOAD = 1e-12  # a server with less is always idle, as far as numbers tell
 _EQUAL = 1e-12  # relative difference up to which two throughputs are the same
 
 
@@ -69,6 +70,8 @@ class SmdpProblem:
         require(whole and 1 <= self.min_batch_size <= largest, "min_batch_size", self.min_batch_size, size_allowed)
         self._check_service()
         self._check_energy()
+        least = f"at least {LEAST_LOAD:g}, less is as good as none"
+        require(self.load >= LEAST_LOAD, "load", f"{self.load:.6g}", least)
         require(self.load < 1, "load", f"{self.load:.6g}", self._stable())
 
     @property

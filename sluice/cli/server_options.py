@@ -26,6 +26,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.service import EmpiricalLaw, ServiceLaw, law_named, smoothed_profile
 from sluice.optimizer.smdp import METHODS, ClassProblem, SmdpProblem
+from sluice.optimizer.smdp.problem import LEAST_LOAD
 
 UNITS = {"s": 1.0, "ms": 1e-3}
 DISTRIBUTION = "deterministic"
@@ -214,7 +215,7 @@ class ServerOptions:
             raise InvalidInput("arrivals", NOT_GIVEN, one)
         require(len(given) == 1, "arrivals", given, one)
         if self.rho is not None:
-            require(0 < self.rho < np.inf, "rho", self.rho, "a number above 0 and below 1")
+            require(LEAST_LOAD <= self.rho < np.inf, "rho", self.rho, f"a number from {LEAST_LOAD:g}, and below 1")
             return poisson(self.rho * throughput)
         if self.rate is not None:
             require(0 < self.rate < np.inf, "rate", self.rate, "requests per unit of time > 0")
