@@ -28,7 +28,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -242,7 +242,8 @@ class PlanFollower:
         self._in_force[place] = _Followed(document, plan.model)
         self._refusals.pop(place, None)
         _log.info("%s: plan %s in force for %s: %s", place, plan.digest, plan.model, ", ".join(map(_shown, plan.all_routes)))
-        _warn_of_holds(plan)
+        for words in held_too_long(plan):
+            _log.warning("%s", words)
 
     def refusals(self, model: str | None = None) -> list[Refusal]:
         """The plans that are not followed: for a model, or all."""
@@ -327,13 +328,13 @@ def _longest_hold(tables: Iterable[Policy]) -> float:
     return max((hold for table in tables for hold in table.hold if hold < INF), default=0.0)
 
 
-def _warn_of_holds(plan: Plan) -> None:
-    """Say of which routes a hold alone may take longer than is promised."""
+def held_too_long(plan: Plan) -> Iterator[str]:
+    """Of which routes a hold alone may take longer than is promised, a sentence each."""
     for route in plan.all_routes:
         promised, held = plan.promised(route.name), _longest_hold(route.rule().tables)
         if promised is not None and held > promised:
             whose = f"{plan.model}, route {route.name}" if route.name else plan.model
-            _log.warning("%s: who waits for others may be held for %g s, of %g s that are promised", whose, held, promised)
+            yield f"{whose}: who waits for others may be held for {held:g} s, of {promised:g} s that are promised"
 
 
 def _check_slacks(plan: Plan, request_timeout: float) -> None:

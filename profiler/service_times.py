@@ -85,6 +85,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
             require(least <= memory_mb <= most, "memory", memory_mb, f"memory sizes{of} from {least} to {most} MB")
         for batch_size in self.batch_sizes:
             require(batch_size >= 1, "batch_size", batch_size, "batch sizes >= 1")
+        allowed = "1 among them: what one request takes is what batches are compared with"
+        require(1 in self.batch_sizes, "batch_size", self.batch_sizes, allowed)
         require(
             len(self.memory_sizes) == 1 or PLACEHOLDER in self.function,
             "function",

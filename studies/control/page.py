@@ -39,10 +39,10 @@ def page(rows: Sequence[Row]) -> str:
                 `sluice recommend` are asked for the cheapest size-or-timeout (for the promise, and for three quarters and half of
                 what it allows to be late), tables that wait to the last moment, of the cheapest sizes and of all, the plan for
                 every load, and where workers are offered these, alone, with the function for what they leave too late, and with
-                the function beside them. The plan that it found in force stays among them. They are asked anew when the rate has moved by a fifth, or a service time by 3 %, and
-                once more when a new rate was seen for a minute. The process, by which the rate is watched as well, is then
-                fitted anew, and where the rate or the burstiness changed, twice as many arrivals are known, or an hour has
-                passed.""",
+                the function beside them. The plan that it found in force stays among them. They are asked anew when the rate has
+                moved by a fifth, or a service time by 3 %, and once more when a new rate was seen for a minute. The process, by
+                which the rate is watched as well, is then fitted anew, and where the rate or the burstiness changed, twice as
+                many arrivals are known, or an hour has passed.""",
                 """**It chooses by rehearsal.** Each proposal, and the plan in force, is run by the simulator over the arrivals
                 of the last half hour, 32 768 at most, or for up to a day as many as it takes to be sure of the promise (200 for a
                 p95, 922 for a p99), with cold starts and with the service times that live batches measured;

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import Plan, PolicyDocument, write
+from sluice.batching.documents import Plan, PolicyDocument, Slo, write
 from sluice.local.redis_server import RedisServer
 
 Exit = Callable[..., tuple[int, str, str]]
@@ -57,6 +57,16 @@ def test_two_plans_of_a_model_and_a_reason_of_several_lines_are_refused(exit_of:
         code, _, said = exit_of("plans", "push", first, "--why", why, *where)
         assert code == 2 and "--why: " in said and "allowed: one line of at most 500 characters" in said
     assert exit_of("plans", "show", "m", *where)[0] == 2  # nothing was pushed
+
+
+def test_a_plan_that_may_hold_requests_for_longer_than_it_promises_is_pushed_with_a_warning(
+    exit_of: Exit, tmp_path: Path, where: list[str]
+) -> None:
+    table = PolicyDocument.of(constructors.size_or_timeout(4, 50.0))
+    (tmp_path / "plan.json").write_bytes(write(Plan(model="m", function="f", policy=table, slo=Slo(0.2))))
+    code, told, said = exit_of("plans", "push", str(tmp_path / "plan.json"), *where)
+    assert (code, "is pushed" in told) == (0, True)
+    assert said == "warning: m: who waits for others may be held for 50 s, of 0.2 s that are promised"
 
 
 def test_there_is_no_going_back_from_the_first_plan(exit_of: Exit, tmp_path: Path, where: list[str]) -> None:

@@ -273,6 +273,7 @@ def test_every_round_runs_every_open_point_once():
         ({"memory_sizes": ()}, r"memory: \(\) is not allowed"),
         ({"memory_sizes": (512, 512)}, r"memory: \(512, 512\) is not allowed; .* each once"),
         ({"batch_sizes": (0,)}, "batch_size: 0 is not allowed; allowed: batch sizes >= 1"),
+        ({"batch_sizes": (2, 4)}, r"batch_size: \(2, 4\) is not allowed; allowed: 1 among them"),
         ({"function": "mlp"}, r"function: 'mlp' is not allowed; allowed: a name with \{memory_mb\} in it, since 3 memory sizes"),
         ({"precision": 0.0}, "precision: 0.0 is not allowed"),
         ({"n_min": 1}, "n_min: 1 is not allowed"),
