@@ -35,6 +35,7 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 ISO_KIND = "ISO 8601"
 
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d+))?\s*(Z|[+-]\d\d:?\d\d)?$")
+_FRACTION = re.compile(r"0\d+$|\d+;")  # what is behind a decimal comma, and no number of its own
 _HEAD = 1 << 16  # bytes in which the first line must end
 
 
@@ -75,7 +76,8 @@ def read_csv_column(data: bytes, column: str | None, source: str) -> Column:
     Raises
     ------
     InvalidInput
-        No such column; a cell that is not a number, or not a time where the first is one; with line and text.
+        No such column; a cell that is not a number, or not a time where the first is one; a decimal comma, or more cells than the
+        first line has; with line and text.
     """
     head = data[:_HEAD].decode("utf-8-sig", "replace")
     reader = csv.reader(io.StringIO(head))
@@ -98,6 +100,8 @@ def read_csv_column(data: bytes, column: str | None, source: str) -> Column:
 
     name = first[index] if headed else None
     skip = reader.line_num if headed else 0
+    if not headed:
+        _refuse_decimal_commas(head, source)
     found = (np.empty(0), False) if alone else _parsed_by_arrow(data, index, len(first), skip)
     if found is None:
         found = _parsed_by_line(cells(), source, f" of column {name}" if name else "")
@@ -155,6 +159,15 @@ def _nanoseconds(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return values.cast(pa.timestamp("ns", values.type.tz)).cast(pa.int64())
 
 
+def _refuse_decimal_commas(head: str, source: str) -> None:
+    """Refuse lines without a header whose second cell is part of the number in the first."""
+    reader = csv.reader(io.StringIO(head))
+    for row in reader:
+        if len(row) > 1 and _FRACTION.match(row[1].strip()):
+            told = "columns that commas part and numbers with decimal points, or a header that names the columns"
+            raise InvalidInput(f"{source}, line {reader.line_num}", ",".join(row), told)
+
+
 def _cells(data: bytes, index: int, headed: bool, source: str) -> list[tuple[int, str]]:
     """(line number, cell) of every line that is not blank."""
     try:
@@ -166,10 +179,14 @@ def _cells(data: bytes, index: int, headed: bool, source: str) -> list[tuple[int
         rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     except csv.Error as error:
         raise InvalidInput(f"{source}, line {reader.line_num}", "", f"CSV ({error})") from None
-    cells = []
+    cells, width = [], len(rows[0][1]) if rows else 0
     for line, row in rows[1:] if headed else rows:
         if len(row) <= index:
             raise InvalidInput(f"{source}, line {line}", ",".join(row), f"at least {index + 1} columns")
+        if any(cell.strip() for cell in row[width:]):
+            first = f"{width} cell{'s' * (width > 1)}, as the {'header' if headed else 'first line'} has"
+            told = f"{first}, where this has {len(row)}: columns that commas part, and numbers with decimal points"
+            raise InvalidInput(f"{source}, line {line}", ",".join(row), told)
         cells.append((line, row[index].strip()))
     return cells
 
