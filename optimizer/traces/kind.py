@@ -35,6 +35,15 @@ def named_unit(name: str | None) -> str:
     return _UNITS[found[1].lower()] if found else "s"
 
 
+def require_no_index(name: str | None, others: tuple[str, ...], values: Numbers, source: str) -> None:
+    """Refuse to take the first of several columns where it numbers the rows, unless its name says that it has times or gaps."""
+    named = name is not None and (_TIME_NAME.search(name) or _GAP_NAME.search(name))
+    if others and not named and len(values) > 1 and values[0] == np.floor(values[0]) and bool((np.diff(values) == 1).all()):
+        known = "" if name is None else f" among {', '.join(filter(None, (name, *others)))}"
+        told = f"--column with the name of the times or gaps{known}, as the first column numbers the rows"
+        raise InvalidInput(f"{source}: column", None, told if known else f"{told}: name the columns in a first line")
+
+
 def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, str]:
     """What the numbers under a name are taken for, and why.
 

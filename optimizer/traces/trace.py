@@ -32,7 +32,7 @@ from sluice.optimizer.traces.columns import (
     read_parquet_names,
 )
 from sluice.optimizer.traces.counts import spread_counts
-from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind, named_unit
+from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind, named_unit, require_no_index
 
 MIN_ARRIVALS = 100
 LATEST = 1e11  # s; clocks count seconds since 1970, and later than the year 5000 means another unit
@@ -229,7 +229,7 @@ def read_trace(
     Parameters
     ----------
     column : str, optional
-        Its name in the file; by default the first.
+        Its name in the file; by default the first, where it does not number the rows of others.
     kind : {"auto", "timestamps", "interarrivals", "counts"}
         By default what the type of the values says, else what ``assumed_kind`` finds.
     unit : {"s", "ms", "us", "ns"}
@@ -394,16 +394,20 @@ def _of_column(
         _require_arrivals(len(times), source)
         return Trace(np.diff(times), source, f"counts per {width:g} s, placed in their bins at random")
     _require_arrivals(len(values), source, at_least=MIN_ARRIVALS - 1)
+    if column is None and not found.means:
+        require_no_index(found.name, found.others, values, source)
+    of_column = f" of column {found.name or 1}" if found.others else ""
     if found.means and unit != "s":
         raise InvalidInput("unit", unit, f"none for {found.typed}: they carry their own")
     if found.means:
-        reading = f"{KIND_NAMES[found.means]} ({'' if found.typed == ISO_KIND else 'by their type, '}{found.typed})"
+        reading = f"{KIND_NAMES[found.means]}{of_column} ({'' if found.typed == ISO_KIND else 'by their type, '}{found.typed})"
         known, scale = found.means, found.tick
     else:
         named = named_unit(found.name)
         require(unit != "s" or named == "s", "unit", unit, f"--unit {named}, as column {found.name} is named")
         known, reason = (kind, "as asked") if kind != "auto" else assumed_kind(found.name, values, source)
-        reading, scale = f"{KIND_NAMES[known]} in {unit} ({reason})", SECONDS[unit]
+        named_already = "" if reason.startswith("by the column's name") else of_column
+        reading, scale = f"{KIND_NAMES[known]}{named_already} in {unit} ({reason})", SECONDS[unit]
         if known == "timestamps" and values[-1] * scale > LATEST:
             fits = next((unit for unit in SECONDS if values[-1] * SECONDS[unit] <= LATEST), "ns")
             raise InvalidInput("unit", unit, f"a smaller one for times such as {values[-1]:g}: --unit {fits}")

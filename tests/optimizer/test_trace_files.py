@@ -42,7 +42,7 @@ def test_parquet_timestamps_of_any_unit_are_arrivals(tmp_path: Path, unit: str, 
     path = parquet(tmp_path, {"id": ["a"] * 201, "at": pa.array(stamps, pa.timestamp(unit, zone))})
     trace = read_trace(path, "at")
     assert trace.interarrivals == pytest.approx(np.diff(stamps) * per_unit * 1e-9, rel=1e-12)
-    assert trace.reading.startswith("timestamps (by their type, timestamp[")
+    assert trace.reading.startswith("timestamps of column at (by their type, timestamp[")
 
 
 @pytest.mark.parametrize(

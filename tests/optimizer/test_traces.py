@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_timestamps_gaps_units_and_columns_are_one_trace(tmp_path: Path) -> None
             {},
             "line 1: '0,00' is not allowed; allowed: columns that commas part and numbers",
         ),
-        ([f"{i},5;7" for i in range(150)], {}, "line 1: '0,5;7' is not allowed; allowed: columns that commas part"),
+        ([f"{i},5;7" for i in range(150)], {}, "line 1: .0,5;7. is not allowed; allowed: columns that commas part"),
         (
             [f"2024-03-01 12:00:{i // 9:02},{i:03}" for i in range(150)],
             {},
@@ -150,6 +151,51 @@ def test_a_trace_says_how_it_was_read(tmp_path: Path, header: list[str], rising:
     values = np.cumsum(gaps) if rising else gaps
     trace = read_trace(write_trace(tmp_path, [*header, *map(str, values)]))
     assert trace.reading == trace.sped_up(2).reading == reading
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "reading"),
+    [
+        ("when,size", {}, "timestamps in s (by the column's name, when)"),
+        ("seconds,size", {}, "timestamps of column seconds in s (as they never fall)"),
+        ("seconds,size", {"kind": "timestamps"}, "timestamps of column seconds in s (as asked)"),
+        ("", {}, "timestamps of column 1 in s (as they never fall)"),
+    ],
+)
+def test_of_several_columns_the_one_that_was_read_is_named(
+    tmp_path: Path, header: str, options: dict[str, Any], reading: str
+) -> None:
+    rows = [f"{i}.5,7" for i in range(150)]
+    assert read_trace(write_trace(tmp_path, [header, *rows]), **options).reading == reading
+    iso = write_trace(tmp_path, ["t,size", *(f"2026-01-01 00:{i // 60:02}:{i % 60:02},7" for i in range(150))])
+    assert read_trace(iso).reading == "timestamps of column t (ISO 8601)"
+
+
+@pytest.mark.parametrize(
+    ("header", "first", "message"),
+    [
+        ("id,time,size", 0, "column: none was given; needed: --column with .* among id, time, size, as the first column numbers"),
+        (",time,size", 0, "column: none was given; needed: --column with .* among time, size, as the first column numbers"),
+        ("row,time,size", 1, "column: none was given; needed: --column with .* among row, time, size, as"),
+        (
+            "",
+            7,
+            "column: none was given; needed: --column with .*, as the first column numbers the rows: name the columns in a first",
+        ),
+    ],
+)
+def test_a_column_that_numbers_the_rows_is_not_taken_for_the_times(tmp_path: Path, header: str, first: int, message: str) -> None:
+    path = write_trace(tmp_path, [header, *(f"{first + i},{i * 0.25},7" for i in range(150))])
+    for kind in ("auto", "timestamps", "interarrivals"):
+        with pytest.raises(InvalidInput, match=message):
+            read_trace(path, kind=kind)
+    if "time" in header:
+        assert read_trace(path, "time").interarrivals.tolist() == [0.25] * 149
+
+
+def test_whole_numbers_that_are_named_as_times_or_stand_alone_are_times(tmp_path: Path) -> None:
+    for lines in (["time,size", *(f"{i},7" for i in range(150))], ["x", *map(str, range(150))]):
+        assert read_trace(write_trace(tmp_path, lines)).interarrivals.tolist() == [1.0] * 149
 
 
 def test_what_the_caller_says_goes_before_name_and_numbers(tmp_path: Path) -> None:
