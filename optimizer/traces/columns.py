@@ -34,7 +34,7 @@ Numbers = NDArray[np.float64] | NDArray[np.int64]
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 ISO_KIND = "ISO 8601"
 
-_ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d+))?\s*(Z|[+-]\d\d:?\d\d)?$")
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:(?<=:\d\d:\d\d)[.,](\d+))?\s*(Z|[+-]\d\d:?\d\d)?$")
 _FRACTION = re.compile(r"0\d+$|\d+;")  # what is behind a decimal comma, and no number of its own
 _HEAD = 1 << 16  # bytes in which the first line must end
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.traces.clock import spread_over_ticks
 from sluice.optimizer.traces.trace import Trace
 from sluice.optimizer.when_asked import module_when_asked
 
@@ -76,7 +77,8 @@ class Stationarity:
 
 
 def judge_stationarity(trace: Trace) -> Stationarity:
-    """Whether the arrival rate of a trace drifts, and which recent window does not."""
+    """Whether the arrival rate of a trace drifts, and which recent window does not; the tick of its clock is no cycle."""
+    trace = spread_over_ticks(trace, np.random.default_rng(0))
     verdict = _judge(trace)
     if verdict.stationary:
         return verdict

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.arrival_options import read_arrivals
 from sluice.cli.output import read_file
+from sluice.cli.trace_options import read_recorded
 from sluice.cli.values import MOST_RATE
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.traces.record import recorded_times
-from sluice.optimizer.traces.trace import read_trace
 
 OPTION = "--class"
 FORM = "NAME:ARRIVALS, the arrivals a rate (requests/s), an arrivals document or a trace"
@@ -59,5 +59,5 @@ def _arrivals(arrivals: str, text: str) -> ClassArrivals:
         return ClassArrivals(ArrivalProcess.of(document), recorded_times(document))
     from sluice.optimizer.fits.choice import fit_arrivals  # which takes a while to import, and few commands need
 
-    trace = read_trace(arrivals)
+    trace = read_recorded(arrivals)
     return ClassArrivals(fit_arrivals(trace).arrivals, trace.times)

@@ -8,7 +8,7 @@ from rich.table import Table
 from sluice.batching.documents import write
 from sluice.cli import output
 from sluice.cli.file_kinds import ARRIVALS, FIGURE, written_option
-from sluice.cli.trace_options import TraceOptions, trace_options
+from sluice.cli.trace_options import TraceOptions, trace_options, warn_of_clock
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, dispersion_of_counts, mmpp2_rates
 from sluice.optimizer.fits import ArrivalFit, arrival_document, fit_arrivals, require_model
@@ -38,6 +38,7 @@ def command(trace: TraceOptions, model: str, plot: str | None, out: str | None, 
     observed = trace.read()
     if trace.kind == "auto":
         click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
+    warn_of_clock(observed)
     verdict = judge_stationarity(observed)
     if not verdict.stationary:
         click.echo(f"warning: {verdict.note}", err=True)

@@ -18,6 +18,7 @@ from sluice.cli.cost_options import cost_options
 from sluice.cli.cost_table import cost_table
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import check_percentile, percent
+from sluice.cli.trace_options import read_recorded
 from sluice.cli.values import FILE, PERIOD, WAIT, integer
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing, ColdStarts
@@ -34,7 +35,6 @@ from sluice.optimizer.service import SizeMix, service_times_under
 from sluice.optimizer.simulation import Deployment, Environments, Function, TraceArrivals
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.traces.record import recorded_times
-from sluice.optimizer.traces.trace import read_trace
 
 
 @click.command("predict")
@@ -173,7 +173,7 @@ def _recorded(arrivals: ArrivalDocument, trace: str | None, size_column: str | N
     """The arrivals that the cost is of; ``None`` where only their process is known. Sizes that they do not tell are the mix's."""
     if trace is None:
         return recorded(recorded_times(arrivals), mix=mix)
-    observed = read_trace(trace, size_column=size_column)
+    observed = read_recorded(trace, size_column)
     return recorded(observed.times, observed.sizes, mix)
 
 

@@ -26,6 +26,7 @@ from sluice.cli.question_options import question_options
 from sluice.cli.recommend_classes import answered_by_class
 from sluice.cli.recommend_sizes import answered_by_size
 from sluice.cli.size_options import class_options
+from sluice.cli.trace_options import read_recorded
 from sluice.cli.values import FILE
 from sluice.optimizer.recommend import Answer, Application, EveryLoad, Question, recommend
 from sluice.optimizer.recommend.comparisons import FrontierPoint
@@ -37,7 +38,6 @@ from sluice.optimizer.report.alternatives import alternatives
 from sluice.optimizer.report.documents import answer_document
 from sluice.optimizer.report.evidence import Seen
 from sluice.optimizer.report.wording import per_million
-from sluice.optimizer.traces.trace import read_trace
 
 MACHINES = "Machines compete by --worker PROFILE:MACHINE."
 MACHINES_OF_SIZES = f"Machines do not compete beside sizes: {WORKERS_BY_HAND}."
@@ -96,7 +96,7 @@ def command(
             err=True,
         )
     seen = read_measured(measured) if measured is not None else None
-    observed = read_trace(trace, size_column=size_column) if trace is not None else None
+    observed = read_recorded(trace, size_column) if trace is not None else None
     if observed is not None:
         if sized and observed.sizes is None:
             raise InvalidInput("size_column", NOT_GIVEN, "the column of the trace that has the sizes of its requests")

@@ -17,7 +17,7 @@ from sluice.cli.file_kinds import REPLAYED, written_option
 from sluice.cli.header_options import header_option, read_headers, require_content_type, require_header
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
-from sluice.cli.trace_options import TraceOptions, trace_options
+from sluice.cli.trace_options import TraceOptions, trace_options, warn_of_clock
 from sluice.cli.values import DURATION, FILE, LIMIT, integer, number, require_speed
 from sluice.local.replay import Body, Replay, ReplayProgress, ReplaySummary, await_listener, intended_times, replay, run
 from sluice.local.sized_body import bodies_of_sizes
@@ -96,6 +96,7 @@ def command(
     intended = intended_times(times, scale, limit, seconds)
     length, most = float(intended[-1]), f"what takes {LONGEST_REPLAY:.0f} s at most; so slow the replay takes"
     require(length <= LONGEST_REPLAY, "--speed", scale, f"{most} {length:.3g} s (--seconds and --limit replay a part)")
+    warn_of_clock(observed)
     if not as_json:
         click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
         click.echo(f"{len(intended)} requests in {intended[-1]:.1f} s, {scale:g} times as fast as the trace.", err=True)

@@ -20,6 +20,7 @@ from sluice.cli.groups import Command
 from sluice.cli.policy_files import is_file
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
+from sluice.cli.trace_options import read_recorded
 from sluice.cli.values import DURATION, FILE, WAIT, integer, number, require_speed
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
@@ -32,7 +33,7 @@ from sluice.optimizer.simulation import Environments, Function
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.traces.record import recorded_times
-from sluice.optimizer.traces.trace import MIN_ARRIVALS, Trace, read_trace
+from sluice.optimizer.traces.trace import MIN_ARRIVALS, Trace
 
 N_REQUESTS = 200_000
 MOST_REQUESTS = 10**8
@@ -155,7 +156,7 @@ def workload_options(command: Command) -> Command:
         require(few, "requests", n_requests, f"an integer from 1 to {MOST_REQUESTS}")
         whole = None
         if trace is not None:
-            recorded = read_trace(trace, size_column=size_column, class_column=class_column)
+            recorded = read_recorded(trace, size_column, class_column)
             require_speed(speed, recorded.arrival_rate)
             whole = recorded.sped_up(speed)
         if classes:

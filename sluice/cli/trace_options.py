@@ -12,6 +12,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.batching.urls import refused_url
 from sluice.cli.groups import group
 from sluice.cli.values import DURATION, FILE
+from sluice.optimizer.traces.clock import clock_note
 from sluice.optimizer.traces.columns import SECONDS
 from sluice.optimizer.traces.kind import KINDS, Kind
 from sluice.optimizer.traces.trace import Trace, read_trace
@@ -82,6 +83,20 @@ class TraceOptions:
             reading += f"; sizes are not read, as {n_untold} of {len(times)} requests did not tell theirs"
         known = sizes if len(sizes) and not n_untold else None
         return Trace(np.diff(times), f"arrival stream of model {record.model}", reading, known)
+
+
+def warn_of_clock(trace: Trace) -> None:
+    """Say where more requests come than the clock of a trace tells apart."""
+    note = clock_note(trace)
+    if note:
+        click.echo(f"warning: {note}", err=True)
+
+
+def read_recorded(path: str, size_column: str | None = None, class_column: str | None = None) -> Trace:
+    """The trace of a command that is not told how it is to be read."""
+    trace = read_trace(path, size_column=size_column, class_column=class_column)
+    warn_of_clock(trace)
+    return trace
 
 
 trace_options = group("trace", TraceOptions, TraceOptions.__dataclass_fields__, _OPTIONS)

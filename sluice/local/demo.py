@@ -35,6 +35,7 @@ from sluice.optimizer.recommend import Answer, Goal, Question, recommend
 from sluice.optimizer.recommend.words import leaves
 from sluice.optimizer.service import ServiceTimes, service_times
 from sluice.optimizer.simulation import simulate
+from sluice.optimizer.traces.clock import clock_note
 from sluice.optimizer.traces.trace import Trace, read_trace
 from sluice.profiler.invocations import LambdaInvocations
 from sluice.profiler.samples import make_sample
@@ -144,7 +145,7 @@ class Demo:
 
     def _run(self, say: Say, show: Show) -> DemoReport:
         started = time.monotonic()
-        trace = self._read()  # first, as it may be refused
+        trace = self._read(say)  # first, as it may be refused
         # boto3 reads these from the environment; whatever stands there must not reach a real account.
         os.environ.update(AWS_ENVIRONMENT)
         with (
@@ -184,8 +185,11 @@ class Demo:
             seconds=time.monotonic() - started,
         )
 
-    def _read(self) -> Trace:
+    def _read(self, say: Say) -> Trace:
         recorded = read_trace(self.trace)
+        note = clock_note(recorded)
+        if note:
+            say(f"warning: {note}")
         least, most = LEAST_REQUESTS / self.replay_seconds / recorded.arrival_rate, MOST_RATE / recorded.arrival_rate
         why = f"with {recorded.arrival_rate:.3g} requests/s in the trace {LEAST_REQUESTS} in each replay, to {MOST_RATE:g} a second"
         shortest = f"at least {LEAST_REQUESTS / MOST_RATE:g} s, in which {MOST_RATE:g} requests/s are {LEAST_REQUESTS}"

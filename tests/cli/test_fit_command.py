@@ -87,6 +87,16 @@ def test_a_drift_is_warned_of_and_the_window_it_names_quells_the_warning(driftin
     assert document["fitted_from"]["source"].endswith(f"last {verdict['window']:.4g} s")
 
 
+def test_a_clock_that_is_coarser_than_the_gaps_is_said_and_no_cycle(tmp_path: Path, exit_of: Run) -> None:
+    seconds = np.floor(np.cumsum(np.random.default_rng(3).exponential(0.05, 2000)))
+    log = tmp_path / "seconds.csv"
+    log.write_text("\n".join(["time", *(f"{t:.0f}" for t in seconds)]))
+    code, _, err = exit_of("fit", str(log), "--model", "poisson")
+    assert code == 0 and "cycle" not in err
+    assert "warning: all times lie whole multiples of 1 s apart, and requests come every 0.0" in err
+    assert "the gaps inside 1 s are not known; give finer times, or how many came in each (sluice fit --kind counts --bin 1)" in err
+
+
 def test_a_part_of_the_trace_is_fitted(drifting: str, document_of: DocumentOf) -> None:
     early = document_of("fit", drifting, "--model", "poisson", "--from", "500", "--to", "1500")
     assert early["arrival_rate"] == pytest.approx(5, rel=0.06)

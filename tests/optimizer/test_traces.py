@@ -253,6 +253,14 @@ def test_iso_times_of_every_shape_are_read(tmp_path: Path, shape: str, reading: 
     assert trace.interarrivals.tolist() == [reading] * 199 and trace.reading == "timestamps (ISO 8601)"
 
 
+def test_iso_times_in_minutes_are_read_from_the_first_line_on(tmp_path: Path) -> None:
+    minutes = [f"2024-03-01 {12 + i // 60}:{i % 60:02}" for i in range(200)]
+    for lines in (minutes, ["t", *minutes], [f"{minute}Z" for minute in minutes]):
+        assert read_trace(write_trace(tmp_path, lines)).interarrivals == pytest.approx([60.0] * 199, rel=1e-12)
+    with pytest.raises(InvalidInput, match="line 201: '2024-03-01 15:20.5' is not allowed; allowed: an ISO 8601 time"):
+        read_trace(write_trace(tmp_path, [*minutes, "2024-03-01 15:20.5"]))
+
+
 def test_a_part_of_a_trace_is_the_trace_of_its_arrivals() -> None:
     trace = Trace(np.full(1000, 0.5), "here", "so")
     part = trace.between(100, 200)
