@@ -29,6 +29,16 @@ _UNIT_NAME = re.compile(r"(?<![a-z])(m|milli|u|µ|micro|n|nano)(?:s|secs?|second
 _UNITS = {"m": "ms", "milli": "ms", "u": "us", "µ": "us", "micro": "us", "n": "ns", "nano": "ns"}
 
 
+class Untold(InvalidInput):
+    """How a trace is to be read must be said: ``options`` of `sluice fit` say it, and ``why`` they are needed."""
+
+    def __init__(self, field: str, value: object, allowed: str, options: str, why: str) -> None:
+        super().__init__(field, value, allowed)
+        self.args = (field, value, allowed, options, why)
+        self.options = options
+        self.why = why
+
+
 def named_unit(name: str | None) -> str:
     """The unit that a column's name has as a word, as in ``sent_at_ms``; seconds where it names none."""
     found = _UNIT_NAME.search(name or "")
@@ -41,7 +51,8 @@ def require_no_index(name: str | None, others: tuple[str, ...], values: Numbers,
     if others and not named and len(values) > 1 and values[0] == np.floor(values[0]) and bool((np.diff(values) == 1).all()):
         known = "" if name is None else f" among {', '.join(filter(None, (name, *others)))}"
         told = f"--column with the name of the times or gaps{known}, as the first column numbers the rows"
-        raise InvalidInput(f"{source}: column", None, told if known else f"{told}: name the columns in a first line")
+        told = told if known else f"{told}: name the columns in a first line"
+        raise Untold(f"{source}: column", None, told, "--column NAME", f"the first column{known} numbers the rows")
 
 
 def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, str]:
@@ -49,15 +60,15 @@ def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, 
 
     Raises
     ------
-    InvalidInput
+    Untold
         They may be either kind, or are counts by their name: the width of a bin must be said then.
     """
     if name is not None and _GAP_NAME.search(name):
         return "interarrivals", f"by the column's name, {name}"
     if name is not None and _COUNT_NAME.search(name):
-        raise InvalidInput(
-            f"{source}: kind", "auto", f"counts --bin SECONDS, or else timestamps or interarrivals, for column {name}"
-        )
+        told = f"counts --bin SECONDS, or else timestamps or interarrivals, for column {name}"
+        options = f"--kind counts --bin SECONDS --column {name}"
+        raise Untold(f"{source}: kind", "auto", told, options, f"column {name} is named as counts are")
     if name is not None and _TIME_NAME.search(name):
         return "timestamps", f"by the column's name, {name}"
     steps = np.diff(values)
@@ -68,6 +79,6 @@ def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, 
     # arrivals in disorder spread over their whole span; gaps have a few that are large
     if values.min() < 0 or (balanced and values.max() > 4 * values.mean()):
         return "interarrivals", "as they rise and fall, and few are large"
-    raise InvalidInput(
-        f"{source}: kind", "auto", f"timestamps or interarrivals (--kind): with {rises} rises and {falls} falls these may be either"
-    )
+    why = f"with {rises} rises and {falls} falls these may be either"
+    options = "--kind timestamps (or interarrivals)"
+    raise Untold(f"{source}: kind", "auto", f"timestamps or interarrivals (--kind): {why}", options, why)

@@ -32,7 +32,7 @@ from sluice.optimizer.traces.columns import (
     read_parquet_names,
 )
 from sluice.optimizer.traces.counts import spread_counts
-from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind, named_unit, require_no_index
+from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, Untold, assumed_kind, named_unit, require_no_index
 
 MIN_ARRIVALS = 100
 LATEST = 1e11  # s; clocks count seconds since 1970, and later than the year 5000 means another unit
@@ -245,7 +245,9 @@ def read_trace(
     ------
     InvalidInput
         Names the file, the line or row and the value: text among numbers, a negative time, gap or count, unsorted times; fewer
-        than 100 arrivals; numbers that might be either kind; a file that is torn or of no kind that is read.
+        than 100 arrivals; a file that is torn or of no kind that is read.
+    Untold
+        Numbers that might be either kind, or are in another unit or column than is said.
     """
     if unit not in SECONDS:
         raise InvalidInput("unit", unit, "one of " + ", ".join(SECONDS))
@@ -404,13 +406,16 @@ def _of_column(
         known, scale = found.means, found.tick
     else:
         named = named_unit(found.name)
-        require(unit != "s" or named == "s", "unit", unit, f"--unit {named}, as column {found.name} is named")
+        if unit == "s" and named != "s":
+            told = f"--unit {named}, as column {found.name} is named"
+            raise Untold("unit", unit, told, f"--unit {named}", f"column {found.name} is named by that unit")
         known, reason = (kind, "as asked") if kind != "auto" else assumed_kind(found.name, values, source)
         named_already = "" if reason.startswith("by the column's name") else of_column
         reading, scale = f"{KIND_NAMES[known]}{named_already} in {unit} ({reason})", SECONDS[unit]
         if known == "timestamps" and values[-1] * scale > LATEST:
             fits = next((unit for unit in SECONDS if values[-1] * SECONDS[unit] <= LATEST), "ns")
-            raise InvalidInput("unit", unit, f"a smaller one for times such as {values[-1]:g}: --unit {fits}")
+            told = f"a smaller one for times such as {values[-1]:g}: --unit {fits}"
+            raise Untold("unit", unit, told, f"--unit {fits}", f"times such as {values[-1]:g} are no seconds")
     negative = np.flatnonzero(values < 0)
     if len(negative) and found.means != "timestamps":
         where, text = found.place(int(negative[0]))
@@ -421,7 +426,7 @@ def _of_column(
     falling = np.flatnonzero(gaps < 0)
     if len(falling):
         where, text = found.place(int(falling[0]) + 1)
-        otherwise = "; if these are gaps, say --kind interarrivals" if kind == "auto" and not found.means else ""
+        otherwise = "; if these are gaps, say --kind interarrivals (sluice fit)" if kind == "auto" and not found.means else ""
         above = found.place(int(falling[0]))[1]
         raise InvalidInput(where, text, f"a time not before the one above it ({above}): sort the file by it{otherwise}")
     return Trace(np.asarray(gaps * scale, dtype=np.float64), source, reading)

@@ -59,5 +59,5 @@ def _arrivals(arrivals: str, text: str) -> ClassArrivals:
         return ClassArrivals(ArrivalProcess.of(document), recorded_times(document))
     from sluice.optimizer.fits.choice import fit_arrivals  # which takes a while to import, and few commands need
 
-    trace = read_recorded(arrivals)
+    trace = read_recorded(arrivals, option=OPTION, instead=f"{OPTION} {text.partition(':')[0]}:arrivals.json")
     return ClassArrivals(fit_arrivals(trace).arrivals, trace.times)

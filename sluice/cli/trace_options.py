@@ -14,7 +14,7 @@ from sluice.cli.groups import group
 from sluice.cli.values import DURATION, FILE
 from sluice.optimizer.traces.clock import clock_note
 from sluice.optimizer.traces.columns import SECONDS
-from sluice.optimizer.traces.kind import KINDS, Kind
+from sluice.optimizer.traces.kind import KINDS, Kind, Untold
 from sluice.optimizer.traces.trace import Trace, read_trace
 
 STREAM_SCHEMES = ("redis://", "rediss://", "unix://")
@@ -92,9 +92,19 @@ def warn_of_clock(trace: Trace) -> None:
         click.echo(f"warning: {note}", err=True)
 
 
-def read_recorded(path: str, size_column: str | None = None, class_column: str | None = None) -> Trace:
-    """The trace of a command that is not told how it is to be read."""
-    trace = read_trace(path, size_column=size_column, class_column=class_column)
+def read_recorded(
+    path: str,
+    size_column: str | None = None,
+    class_column: str | None = None,
+    option: str = "--trace",
+    instead: str = "--arrivals arrivals.json",
+) -> Trace:
+    """The trace of a command that is not told how it is to be read; ``instead`` is how it takes what `sluice fit` made of one."""
+    try:
+        trace = read_trace(path, size_column=size_column, class_column=class_column)
+    except Untold as error:
+        fit = f"sluice fit {path} {error.options} --out arrivals.json"
+        raise InvalidInput(option, path, f"times in s, or what is fitted to them, as {error.why}: {fit}, then {instead}") from None
     warn_of_clock(trace)
     return trace
 

@@ -36,6 +36,7 @@ from sluice.optimizer.recommend.words import leaves
 from sluice.optimizer.service import ServiceTimes, service_times
 from sluice.optimizer.simulation import simulate
 from sluice.optimizer.traces.clock import clock_note
+from sluice.optimizer.traces.kind import Untold
 from sluice.optimizer.traces.trace import Trace, read_trace
 from sluice.profiler.invocations import LambdaInvocations
 from sluice.profiler.samples import make_sample
@@ -186,7 +187,12 @@ class Demo:
         )
 
     def _read(self, say: Say) -> Trace:
-        recorded = read_trace(self.trace)
+        try:
+            recorded = read_trace(self.trace)
+        except Untold as error:
+            raise InvalidInput(
+                "--trace", str(self.trace), f"one whose first column has times or gaps in s, as {error.why}"
+            ) from None
         note = clock_note(recorded)
         if note:
             say(f"warning: {note}")

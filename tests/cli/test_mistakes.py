@@ -98,6 +98,20 @@ MISTAKES = {
     "smdp --rho 0.5 --service 6,1": "--max-batch-size: none was given; needed: the largest batch, as a line has no end",
     "control --explain PROFILE": "is not allowed; allowed: a file that `sluice control --journal` wrote",
     "control --explain .": "'.' is not allowed; allowed: a file that `sluice control --journal` wrote",
+    "demo --trace ms.csv": "--trace: 'ms.csv' is not allowed; allowed: one whose first column has times or gaps in s, as times",
+    f"{PREDICT} -b 4 -t 0.1 --trace ms.csv": "--trace: 'ms.csv' is not allowed; allowed: times in s, or what is fitted to them, as "
+    "times such as 1.7e+12 are no seconds: sluice fit ms.csv --unit ms --out arrivals.json, then --arrivals arrivals.json",
+    f"recommend {POISSON} --slo 0.2 --trace ids.csv": "--trace: 'ids.csv' is not allowed; allowed: times in s, or what is fitted "
+    "to them, as the first column among id, time numbers the rows: sluice fit ids.csv --column NAME --out arrivals.json, then",
+    "simulate --trace counts.csv --profile PROFILE --policy greedy --slo 0.2": "as column requests is named as counts are: "
+    "sluice fit counts.csv --kind counts --bin SECONDS --column requests --out arrivals.json, then --arrivals arrivals.json",
+    "recommend --profile PROFILE --class web:ms.csv:200ms": "--class: 'ms.csv' is not allowed; allowed: times in s, or what is "
+    "fitted to them, as times such as 1.7e+12 are no seconds: sluice fit ms.csv --unit ms --out arrivals.json, then "
+    "--class web:arrivals.json",
+    "simulate --class web:either.csv --profile PROFILE --policy greedy": "these may be either: "
+    "sluice fit either.csv --kind timestamps (or interarrivals) --out",
+    "simulate --class web:sent.csv --profile PROFILE --policy greedy": "column sent_ms is named by that unit: "
+    "sluice fit sent.csv --unit ms",
     "demo --trace none.csv": "'none.csv' is not allowed; allowed: a file that exists",
     "replay trace.csv --url http://127.0.0.1:1/ --speed fast": "'fast' is not allowed; allowed: a number alone, as in 0.5",
     "serve --host 203.0.113.7 --redis-url memory://": "'203.0.113.7' is not allowed; allowed: an address of this machine",
@@ -252,6 +266,12 @@ def _lay_out(folder: Path) -> None:
     for name, text in files.items():
         (folder / name).write_text(text)
     (folder / "long.csv").write_text("time\n" + "".join(f"{0.1 * i + 0.01 * (i % 7):.3f}\n" for i in range(200)))
+    rows = range(150)
+    (folder / "ms.csv").write_text("\n".join(["time", *(str(1_700_000_000_000 + i) for i in rows)]))
+    (folder / "ids.csv").write_text("\n".join(["id,time", *(f"{i},{i / 2}" for i in rows)]))
+    (folder / "counts.csv").write_text("\n".join(["requests", *(str(i) for i in rows)]))
+    (folder / "either.csv").write_text("\n".join(["x", *(str(3 + i % 2) for i in rows)]))
+    (folder / "sent.csv").write_text("\n".join(["sent_ms", *(str(i) for i in rows)]))
     (folder / "binary.csv").write_bytes(bytes(range(256)))
     plan = Plan(model="m", function="f", policy=PolicyDocument.of(no_batching()))
     (folder / "plan.json").write_bytes(write(plan))
