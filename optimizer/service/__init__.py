@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from sluice.optimizer.service.by_size import MixedServiceTimes, ServiceBySize, service_by_size, service_times_under
+from sluice.optimizer.service.by_size import (
+    MixedServiceTimes,
+    ServiceBySize,
+    require_sizes_of,
+    service_by_size,
+    service_times_under,
+)
 from sluice.optimizer.service.law import (
     EmpiricalLaw,
     ScaledLaw,
@@ -33,6 +39,7 @@ __all__ = [
     "gamma",
     "hyperexponential",
     "law_named",
+    "require_sizes_of",
     "service_by_size",
     "service_times",
     "service_times_under",

@@ -38,6 +38,7 @@ _STRAY = 4e-5  # of the mean, in the area
 _FAR, _NARROW = 2e-3, 4e-3  # of the value, where the cell is wider than that
 _NO_WEIGHT = 1e-12
 _AT_ONCE = 1 << 13  # batches that are billed
+FAR_BELOW = 10.0  # times less than the least size that was measured, from which the largest of all requests has another unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +232,17 @@ def service_times_under(profile: ServiceProfile, memory_mb: int, batch_size: int
     if mix is None:
         return service_times_up_to(profile, memory_mb, batch_size)
     return service_by_size(profile, memory_mb, batch_size, mix.largest).under(mix)
+
+
+def require_sizes_of(profile: ServiceProfile, mix: SizeMix | None) -> None:
+    """Refuse the sizes of all requests where the largest is far below the least that the profile measured, as in another unit.
+
+    Smaller ones than that are taken for the least; of a class all may be.
+    """
+    if mix is not None and profile.sizes:
+        least, most = min(profile.sizes), max(profile.sizes)
+        told = f"some of at least {least / FAR_BELOW:g}, in the unit of the profile, which measured {least:g} to {most:g}"
+        require(mix.largest >= least / FAR_BELOW, "sizes", f"{mix.values[0]:g} to {mix.largest:g}", told)
 
 
 def _refuse_falling(sizes: Sequence[float], each: Sequence[ServiceTimes]) -> None:

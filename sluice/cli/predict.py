@@ -31,7 +31,7 @@ from sluice.optimizer.recommend.recorded import cost_on, recorded
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document, recorded_document
 from sluice.optimizer.report.wording import priced
-from sluice.optimizer.service import SizeMix, service_times_under
+from sluice.optimizer.service import SizeMix, require_sizes_of, service_times_under
 from sluice.optimizer.simulation import Deployment, Environments, Function, TraceArrivals
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.traces.record import recorded_times
@@ -95,6 +95,7 @@ def command(
     limit, largest = billing.prices.function.payload_limit_bytes, max(1, *billing.moved)
     fitting = f"at most {limit // largest}, as an invocation takes {limit} bytes and a request has {largest}"
     require(batch_size * largest <= limit, "batch_size", batch_size, fitting)
+    require_sizes_of(profile, mix)
     service = service_times_under(profile, memory_mb, batch_size, mix)
     prediction = predict_latency(process, service, batch_size, timeout, method)
     init = profile.init.get(memory_mb)

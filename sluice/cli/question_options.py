@@ -30,7 +30,7 @@ from sluice.optimizer.recommend.question import CONFIDENCE, LOADS, MAX_BATCH_SIZ
 from sluice.optimizer.recommend.recorded import recorded
 from sluice.optimizer.recommend.sharing import ONE_SIZE
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
-from sluice.optimizer.service import SizeMix
+from sluice.optimizer.service import SizeMix, require_sizes_of
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.traces.record import recorded_times
 
@@ -80,6 +80,7 @@ def question_options(command: Command) -> Command:
         keep_alive: float,
         **others: Any,
     ) -> Any:
+        require_sizes_of(profile, mix)
         if applications:
             arrivals, slos = _for_applications(applications, arrivals, slos, profile, mix)
         if arrivals is None:

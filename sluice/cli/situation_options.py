@@ -28,7 +28,7 @@ from sluice.optimizer.baselines import Situation, Workload
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.fits import fit_arrivals
 from sluice.optimizer.recommend.queues_on_record import merged
-from sluice.optimizer.service import SizeMix
+from sluice.optimizer.service import SizeMix, require_sizes_of
 from sluice.optimizer.simulation import Environments, Function
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.function import LARGEST_BATCH
@@ -212,6 +212,7 @@ def function_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         require(max_batch_size >= 1, "max_batch_size", max_batch_size, "an integer >= 1")
+        require_sizes_of(profile, mix)
         profiles = [profile, *other_profiles]
         if init_duration is not None:
             profiles = [replace_in_document(measured, init={}) for measured in profiles]

@@ -60,6 +60,21 @@ def answered(sized: str, trace: str, tmp_path_factory: pytest.TempPathFactory) -
     return json.loads(done.stdout), plan, page
 
 
+def test_sizes_that_all_lie_far_below_those_measured_are_of_another_unit(sized: str, tmp_path: Path, exit_of: Run) -> None:
+    mebi, few = tmp_path / "mebi.csv", tmp_path / "few.csv"
+    mebi.write_text("size\n" + "\n".join(f"{size / 1000:g}" for size in range(8, 513)))
+    few.write_text("size\n" + "\n".join(map(str, range(2, 8))))
+    told = ("--poisson", "50", "--profile", sized, "--memory", "1769", "--sizes")
+    needed = (
+        "sizes: '0.008 to 0.512' is not allowed; allowed: some of at least 0.8, in the unit of the profile, which measured 8 to 512"
+    )
+    commands = (("predict", "-b", "4", "-t", "0.1"), ("recommend", "--slo", "0.3"), ("simulate", "--policy", "no-batching"))
+    for command, *options in commands:
+        code, _, err = exit_of(command, *told, str(mebi), *options)
+        assert code == 2 and needed in " ".join(err.split())
+    assert exit_of("predict", *told, str(few), "-b", "4", "-t", "0.1")[0] == 0
+
+
 def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(answered: Answered) -> None:
     answer, out, _ = answered
     plan = read(Plan, out.read_bytes())
