@@ -34,6 +34,8 @@ def service_changes(context: click.Context, option: click.Parameter, texts: tupl
         if not colon or numbers is None:
             raise InvalidInput(OPTION, text, "AT:FACTOR, seconds from the first request and a number > 0")
         found.append(ServiceChange(*numbers))
+        allowed = f"one change at a time, where another is at {numbers[0]:g} s too"
+        require(numbers[0] not in [change.at for change in found[:-1]], OPTION, text, allowed)
     return found
 
 
@@ -67,7 +69,10 @@ def controlled(
         offers=tuple(situation.offers),
         servers=situation.workers if fixed else None,
     )
-    start = float(situation.times[0])
+    start, end = float(situation.times[0]), float(situation.times[-1])
+    for change in changes:
+        told = f"{change.at:g}:{change.factor:g}"
+        require(start + change.at <= end, OPTION, told, f"a change while requests come, which they do for {end - start:.4g} s")
     from_start = [ServiceChange(start + change.at, change.factor) for change in changes]
     settings = TuningSettings(kept_in=kept_in)
     return simulate_control(setup, situation.times, settings=settings, changes=from_start, seed=seed, on_progress=on_progress)
