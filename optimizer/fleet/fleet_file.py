@@ -228,12 +228,8 @@ def _refuse_impossible(fleet: Fleet, families: Entry) -> None:
         pairs = [(d, int(m)) for m in members for d in range(len(fleet.devices))]
         if any(fleet.capacity(d, m) for d, m in pairs):
             continue
-        quickest = [
-            (float(fleet.profiles[device.name, variant.name].promised(family.slo)[0]), variant.name, device.name)
-            for device in fleet.devices
-            for variant in family.variants
-            if (device.name, variant.name) in fleet.profiles and variant.max_batch(device.memory_mb) >= 1
-        ]
+        found = [(fleet.quickest(int(m)), fleet.variants[m].name) for m in members]
+        quickest = [(alone[0], variant, alone[1]) for alone, variant in found if alone]
         if not quickest:
             raise InvalidInput(
                 f"{where}.variants", [v.name for v in family.variants], "a variant that fits into the memory of a device"

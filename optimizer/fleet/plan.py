@@ -176,6 +176,17 @@ class FleetPlan:
                 for name, of in self.families.items()
             },
             "devices_wanted": dict(self.devices_wanted),
+            "unservable": [
+                {
+                    "variant": of.variant,
+                    "family": of.family,
+                    "seconds": of.seconds,
+                    "promised": of.promised,
+                    "memory_mb": of.memory_mb,
+                    "largest_mb": finite(of.largest_mb),
+                }
+                for of in self.fleet.unservable
+            ],
             "groups": [
                 {
                     "device_type": group.device_type,

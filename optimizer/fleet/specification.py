@@ -17,7 +17,7 @@ from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput, require
 from sluice.optimizer.arrays import Counts
 from sluice.optimizer.fleet.problem import FleetProblem
-from sluice.optimizer.fleet.throughput import Capacity, Profile, Rule, alone, capacity
+from sluice.optimizer.fleet.throughput import HALF, NEARLY, Capacity, Profile, Rule, alone, capacity
 from sluice.optimizer.fleet.yaml_entries import one_of
 
 Placement = Mapping[str, str | None]
@@ -55,7 +55,7 @@ class Variant:
         left = memory_mb - self.memory_mb
         if left < 0:
             return 0
-        return left // self.memory_mb_per_request if self.memory_mb_per_request else math.inf
+        return left // self.memory_mb_per_request if self.memory_mb_per_request and left < math.inf else math.inf
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,32 @@ class Family:
     name: str
     slo: Slo
     variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True)
+class Unservable:
+    """A variant that no device serves: a request alone takes too long, or does not fit into the memory.
+
+    Parameters
+    ----------
+    variant, family : str
+    promised : float
+        The seconds of the SLO.
+    part : float
+        Of them that one request may take.
+    seconds : float or None
+        What one request takes on the quickest device; ``None`` where it fits into none.
+    memory_mb, largest_mb : float
+        What the variant needs for one request, and what the largest device with a profile of it has.
+    """
+
+    variant: str
+    family: str
+    promised: float
+    part: float
+    seconds: float | None
+    memory_mb: float
+    largest_mb: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +186,36 @@ class Fleet:
         if rule == "best" and family in self._tight:
             return alone(profile, slo, most)
         return capacity(profile, slo, most, rule)
+
+    def quickest(self, variant: int) -> tuple[float, str] | None:
+        """The least that one request of a variant takes, seconds, and on which type; ``None`` where it fits into no memory."""
+        hosted, slo = self.variants[variant], self.families[int(self.family_of_variant[variant])].slo
+        return min(
+            (
+                (float(self.profiles[device.name, hosted.name].promised(slo)[0]), device.name)
+                for device in self._profiled_on(hosted)
+                if hosted.max_batch(device.memory_mb) >= 1
+            ),
+            default=None,
+        )
+
+    @cached_property
+    def unservable(self) -> tuple[Unservable, ...]:
+        """The variants with a profile that no type of device serves, and why."""
+        found = []
+        for m, variant in enumerate(self.variants):
+            types = self._profiled_on(variant)
+            if not types or any(self.capacity(d, m) for d in range(len(self.devices))):
+                continue
+            q, quickest = int(self.family_of_variant[m]), self.quickest(m)
+            needed, largest = variant.memory_mb + variant.memory_mb_per_request, max(device.memory_mb for device in types)
+            family, part = self.families[q], NEARLY if q in self._tight else HALF
+            seconds = quickest[0] if quickest else None
+            found.append(Unservable(variant.name, family.name, family.slo.latency, part, seconds, needed, largest))
+        return tuple(found)
+
+    def _profiled_on(self, variant: Variant) -> tuple[DeviceType, ...]:
+        return tuple(device for device in self.devices if (device.name, variant.name) in self.profiles)
 
     @cached_property
     def _tight(self) -> frozenset[int]:

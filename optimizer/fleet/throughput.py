@@ -29,6 +29,7 @@ from sluice.optimizer.service.times import ServiceTimes, service_times
 Rule = Literal["best", "largest"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 MAX_BATCH = 100_000
+HALF = 0.5  # part of the SLO that a batch may take
 NEARLY = 0.95  # part of the SLO that a request alone may take where no device needs half of it at most
 
 
@@ -117,7 +118,7 @@ def capacity(profile: Profile, slo: Slo, max_batch: float = math.inf, rule: Rule
     """
     require(rule in RULES, "rule", rule, ", ".join(RULES))
     sizes = np.array(profile.measured) if rule == "largest" else np.arange(1, profile.service.max_batch_size + 1)
-    sizes = sizes[(profile.promised(slo)[sizes - 1] <= slo.latency / 2 * (1 + 1e-12)) & (sizes <= max_batch)]
+    sizes = sizes[(profile.promised(slo)[sizes - 1] <= HALF * slo.latency * (1 + 1e-12)) & (sizes <= max_batch)]
     if not len(sizes):
         return None
     rates = sizes / profile.service.mean_response[sizes - 1]

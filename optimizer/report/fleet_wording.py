@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from sluice.optimizer.fleet.plan import FleetPlan
 from sluice.optimizer.fleet.prediction import FleetPrediction
 from sluice.optimizer.fleet.problem import FleetSolution
+from sluice.optimizer.fleet.specification import Unservable
+from sluice.optimizer.fleet.throughput import HALF
 from sluice.optimizer.simulation.batch_means import Estimate
 
 
@@ -61,9 +63,11 @@ def percent(share: float) -> str:
 
 
 def sentences(plan: FleetPlan) -> Iterator[str]:
-    """What is said below the tables: how good the plan is, what was planned for, what moves, and what is wanting."""
+    """What is said below the tables: how good the plan is, who serves nowhere, what was planned for, what moves and is missing."""
     if plan.solution.flows.any():
         yield f"mean accuracy {plan.accuracy:.4f} %, {_proof(plan.solution)}"
+    for of in plan.fleet.unservable:
+        yield f"{of.variant} serves on no device: {_why_not(of)}"
     if plan.headroom_asked is None and plan.predicted is not None and plan.feasible:
         yield _chosen_headroom(plan)
     if plan.full and plan.feasible and not plan.kept:
@@ -73,6 +77,16 @@ def sentences(plan: FleetPlan) -> Iterator[str]:
         yield from _loads(plan)
     if plan.devices_wanted:
         yield from _wanted(plan)
+
+
+def _why_not(of: Unservable) -> str:
+    if of.seconds is None:
+        return f"it needs {of.memory_mb:.10g} MB of the {of.largest_mb:.10g} that the largest device with a profile of it has"
+    takes = f"one request takes {of.seconds:.4g} s"
+    if of.seconds > of.promised:
+        return f"{takes} where {of.promised:.4g} s is promised"
+    most = "half" if of.part == HALF else f"{100 * of.part:g} %"
+    return f"{takes}, more than {most} of the {of.promised:.4g} s that is promised"
 
 
 def _loads(plan: FleetPlan) -> Iterator[str]:

@@ -138,6 +138,31 @@ def test_the_first_line_says_what_becomes_of_the_requests(
     assert exited == code and re.match(begins, stdout.splitlines()[0]), stdout.splitlines()[0]
 
 
+def test_variants_that_serve_on_no_device_are_named_and_no_others(
+    fleet: str, exit_of: Run, document_of: Document, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "stdout", Console(width=400))
+    assert "serves on no device" not in exit_of("fleet", fleet, "--headroom", "1")[1]
+    in_milliseconds = EXAMPLE.replace("{1: 0.140, 2: 0.260}", "{1: 140, 2: 260}").replace("slope: 0.0045", "slope: 4.5")
+    too_large = in_milliseconds.replace("accuracy: 83.2", "accuracy: 83.2\n        memory_mb: 99999")
+    Path(fleet).write_text(too_large)
+    said = [line for line in exit_of("fleet", fleet)[1].splitlines() if "serves on no device" in line]
+    assert said == [
+        "resnet152 serves on no device: one request takes 4.508 s where 0.3 s is promised",
+        "bert-tiny serves on no device: it needs 99999 MB of the 4096 that the largest device with a profile of it has",
+    ]
+    slow, large = document_of("fleet", fleet)["unservable"]
+    assert slow == {
+        "variant": "resnet152",
+        "family": "vision",
+        "seconds": pytest.approx(4.508),
+        "promised": 0.3,
+        "memory_mb": 1080,
+        "largest_mb": 16000,
+    }
+    assert (large["variant"], large["seconds"], large["memory_mb"], large["largest_mb"]) == ("bert-tiny", None, 99999, 4096)
+
+
 @pytest.mark.full
 def test_the_headroom_is_the_least_that_does_unless_one_is_given(fleet: str, document_of: Document, exit_of: Run) -> None:
     chosen, without = document_of("fleet", fleet), json.loads(exit_of("fleet", fleet, "--headroom", "1", "--json")[1])

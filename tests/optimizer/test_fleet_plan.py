@@ -87,7 +87,7 @@ def test_memory_bounds_the_batch() -> None:
     variant = Variant("v", 90, memory_mb=500, memory_mb_per_request=100)
     assert capacity(profile, SLO, variant.max_batch(1250)) == (7, pytest.approx(7 / 0.017))
     assert capacity(profile, SLO, variant.max_batch(550)) is None and variant.max_batch(400) == 0
-    assert Variant("v", 90, memory_mb=500).max_batch(500) == math.inf
+    assert Variant("v", 90, memory_mb=500).max_batch(500) == math.inf == variant.max_batch(math.inf)
 
 
 def test_promises_are_of_the_percentile_and_rates_of_the_mean() -> None:

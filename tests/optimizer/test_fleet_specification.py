@@ -12,6 +12,7 @@ from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime,
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.fleet import DeviceType, Fleet, plan_fleet, read_fleet
 from sluice.optimizer.fleet.fleet_file import read_demand, read_running
+from sluice.optimizer.report.fleet_wording import sentences
 
 FLEET = """
 devices:
@@ -121,6 +122,46 @@ def test_anchors_and_merges_of_yaml_work(tmp_path: Path) -> None:
 def test_an_slo_may_have_its_unit(tmp_path: Path) -> None:
     text = FLEET.replace("slo: 1.0", "slo: 1200ms").replace("latency: 0.3", "latency: 0.3s")
     assert [family.slo for family in read_fleet(written(tmp_path, text)).families] == [Slo(0.3, 99), Slo(1.2, 95)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("slope: 0.01, max", "slope: 10, max", "one request takes 10.02 s where 0.3 s is promised"),
+        ("slope: 0.01, max", "slope: 0.2, max", "one request takes 0.22 s, more than half of the 0.3 s that is promised"),
+        ("http://g:2]}", "http://g:2], memory_mb: 1010}", "it needs 1010.5 MB of the 1010 that the largest device with a profile"),
+    ],
+)
+def test_a_variant_that_serves_on_no_device_is_said_to_with_the_reason(old: str, new: str, why: str, tmp_path: Path) -> None:
+    assert read_fleet(written(tmp_path)).unservable == () and old in FLEET
+    fleet = read_fleet(written(tmp_path, FLEET.replace(old, new)))
+    assert [(of.variant, of.family, of.promised) for of in fleet.unservable] == [("large", "seen", 0.3)]
+    said = [sentence for sentence in sentences(plan_fleet(fleet, headroom=1)) if "serves" in sentence]
+    assert len(said) == 1 and said[0].startswith(f"large serves on no device: {why}")
+
+
+def test_the_quickest_device_that_a_variant_fits_into_is_what_counts(tmp_path: Path) -> None:
+    """It fits into a cpu, which is too slow; the gpu, where it would be in time, is too small."""
+    text = FLEET.replace("profiles: {gpu: {intercept: 0.02,", "profiles: {cpu: {1: 0.4}, gpu: {intercept: 0.02,")
+    fleet = read_fleet(written(tmp_path, text.replace("http://g:2]}", "http://g:2], memory_mb: 1010}")))
+    assert fleet.quickest(1) == (0.4, "cpu") and [(of.variant, of.seconds) for of in fleet.unservable] == [("large", 0.4)]
+
+
+def test_memory_by_request_bounds_nothing_on_devices_without_a_memory(tmp_path: Path) -> None:
+    """Where ``large`` is the only one of its family, it is served in batches: it takes less than half of the SLO."""
+    slow = FLEET.replace("{1: 2e-2, 8: 0.16}", "{1: 20}").replace("intercept: 0.01,", "intercept: 10,")
+    fleet = read_fleet(written(tmp_path, slow))
+    assert fleet.capacity(1, 1) == (13, pytest.approx(13 / 0.15)) and [of.variant for of in fleet.unservable] == ["small"]
+
+
+def test_what_batches_take_beyond_their_profiles_counts_for_who_can_serve(tmp_path: Path) -> None:
+    """``only`` takes 0.1 s within 1 s; no other of its family does, so that it may take 95 % of it."""
+    fleet = read_fleet(written(tmp_path))
+    assert fleet.behind({"read": 0.8}).unservable == ()
+    (of,) = fleet.behind({"read": 0.88}).unservable
+    assert (of.variant, of.seconds, of.part) == ("only", pytest.approx(0.98), 0.95)
+    said = list(sentences(plan_fleet(fleet.behind({"read": 0.88}), headroom=1)))
+    assert "only serves on no device: one request takes 0.98 s, more than 95 % of the 1 s that is promised" in said
 
 
 @pytest.mark.parametrize(
