@@ -24,7 +24,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.service.law import ServiceLaw
 
-LEAST_LOAD = 1e-12  # a server with less is always idle, as far as numbers tell
+LEAST_LOAD = 1e-15  # a server with less is always idle, as far as numbers tell
 _EQUAL = 1e-12  # relative difference up to which two throughputs are the same
 
 

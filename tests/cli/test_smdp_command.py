@@ -213,8 +213,8 @@ def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
     [
         (("--rho", "1.2"), "load: '1.2' is not allowed; allowed: below 1"),
         (("--rho", "0"), "rho: 0.0 is not allowed"),
-        (("--rho", "1e-300"), "rho: 1e-300 is not allowed; allowed: a number from 1e-12, and below 1"),
-        (("--rate", "1e-300"), "is not allowed; allowed: at least 1e-12, less is as good as none"),
+        (("--rho", "1e-300"), "rho: 1e-300 is not allowed; allowed: a number from 1e-15, and below 1"),
+        (("--rate", "1e-300"), "is not allowed; allowed: at least 1e-15, less is as good as none"),
         ((), "exactly one of --rho, --rate, --arrivals and --mmpp2"),
         (("--rho", "0.5", "--rate", "3"), "exactly one of --rho, --rate, --arrivals and --mmpp2"),
         (("--rho", "0.5", "--profile", "x.json"), "exactly one of --service and --profile"),
