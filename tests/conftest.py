@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from sluice.http.heap import keep_freed_memory
 from sluice.local.redis_server import RedisServer
@@ -25,6 +26,11 @@ def what_has_been_imported_stays_frozen() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gc, "unfreeze", lambda: None)
         yield
+
+
+# How long an example takes is the machine's matter.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 def pytest_configure() -> None:
