@@ -21,8 +21,8 @@ import msgspec
 import numpy as np
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, Slo
-from sluice.batching.errors import DispatchFailed, InvalidInput, require
+from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, ServiceTime, Slo
+from sluice.batching.errors import DispatchFailed, InvalidInput, NotConverged, require
 from sluice.lambda_fn.contract import Batch, decode_metadata, encode_batch
 from sluice.local.live_demo import LiveDemo, LiveRow
 from sluice.local.networks import write_network
@@ -233,21 +233,19 @@ class Demo:
             batch_sizes=self.batch_sizes,
             samples=(sample,),
             model=self.network,
-            max_seconds=self.profile_seconds,
         )
 
         def on_progress(progress: Progress) -> None:
             show(f"Profiling {progress.memory_mb} MB, batch size {progress.batch_size}", progress.fraction)
 
-        def measure() -> ServiceProfile:
-            measured = measure_service_times(
-                sweep, invocations, rng, earlier=[(self.memory_sizes[0], described)], on_progress=on_progress
-            )
+        def measure(seconds: float) -> ServiceProfile:
+            timed, earlier = replace(sweep, max_seconds=seconds), [(self.memory_sizes[0], described)]
+            measured = measure_service_times(timed, invocations, rng, earlier=earlier, on_progress=on_progress)
             spent = measured.spent
             say(f"Profiled {len(measured.points)} settings with {spent.invocations} invocations in {spent.seconds:.0f} s.")
             return measured.profile
 
-        return usable_profile(measure, say), sample.body
+        return usable_profile(measure, self.profile_seconds, say), sample.body
 
     def _front(self, profile: ServiceProfile, buffer: BufferProcess, body: bytes, say: Say) -> float:
         """Seconds that a client of the buffer waits beyond an invocation: HTTP, Redis and the load generator's own part."""
@@ -355,32 +353,35 @@ class Demo:
         return msgspec.structs.replace(row, notes=notes(row, usage, service_times(profile, plan.memory_mb)))
 
 
-def usable_profile(measure: Callable[[], ServiceProfile], say: Say) -> ServiceProfile:
-    """A profile that can be used: measured again, ``MEASURED`` times at most, where a busy machine has larger batches be quicker.
+def usable_profile(measure: Callable[[float], ServiceProfile], seconds: float, say: Say) -> ServiceProfile:
+    """A profile that can be used, from ``measure`` in ``seconds``, or in ``MEASURED`` times at most on a machine that is busy.
 
-    The cold starts are those of the first time, as the environments are warm thereafter.
+    It is measured again where larger batches seem quicker, and for twice as long where some settings ran less than twice. The cold
+    starts are those of the first profile, as the environments are warm thereafter.
 
     Raises
     ------
-    InvalidInput
-        That of the last time, with what is out of order.
+    InvalidInput, NotConverged
+        That of the last time.
     """
-    profile = measure()
-    init = profile.init
-    for again in range(MEASURED - 2, -1, -1):
+    init: dict[int, ServiceTime] = {}
+    for left in range(MEASURED - 1, -1, -1):
         try:
-            _check(profile)
-        except InvalidInput as error:
-            more = f", and {again} more at most" if again else ", for the last time"
-            say(f"This machine is too noisy to measure on just now ({error}): measuring again{more}.")
-            profile = measure()
-    _check(profile)
-    return msgspec.structs.replace(profile, init={**profile.init, **init})
-
-
-def _check(profile: ServiceProfile) -> None:
-    for memory_mb in profile.memory_sizes:
-        service_times(profile, memory_mb)
+            profile = measure(seconds)
+            init = init or profile.init
+            for memory_mb in profile.memory_sizes:
+                service_times(profile, memory_mb)
+            return msgspec.structs.replace(profile, init={**profile.init, **init})
+        except (InvalidInput, NotConverged) as error:
+            if not left:
+                raise
+            slow = isinstance(error, NotConverged)
+            seconds *= 1 + slow
+            why = "too slow to measure on" if slow else "too noisy to measure on"
+            how = f" for {seconds:g} s" if slow else ""
+            more = f", and {left - 1} more at most" if left > 1 else ", for the last time"
+            say(f"This machine is {why} just now ({error}): measuring again{how}{more}.")
+    raise AssertionError("the last time returns or raises")
 
 
 def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]:

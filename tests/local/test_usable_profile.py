@@ -1,13 +1,14 @@
-"""What the demo does where a busy machine makes larger batches seem quicker."""
+"""What the demo does where a busy machine makes larger batches seem quicker, or is too slow for what is to be measured."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput, NotConverged
 from sluice.local.demo import usable_profile
 
 
@@ -19,18 +20,31 @@ def measured(*seconds: float, init: float) -> ServiceProfile:
 NOISY, QUIET = measured(0.010, 0.050, 0.020, init=0.4), measured(0.010, 0.012, 0.016, init=0.0)
 
 
-def one_after_another(*profiles: ServiceProfile) -> Callable[[], ServiceProfile]:
-    return iter(profiles).__next__
+SLOW = NotConverged("2 of 3 points have fewer than two warm runs", None, math.inf)
+
+
+def one_after_another(*found: ServiceProfile | NotConverged, given: list[float] | None = None) -> Callable[[float], ServiceProfile]:
+    left = iter(found)
+
+    def measure(seconds: float) -> ServiceProfile:
+        if given is not None:
+            given.append(seconds)
+        profile = next(left)
+        if isinstance(profile, NotConverged):
+            raise profile
+        return profile
+
+    return measure
 
 
 def test_a_quiet_machine_is_measured_once() -> None:
     said: list[str] = []
-    assert usable_profile(one_after_another(QUIET), said.append) == QUIET and said == []
+    assert usable_profile(one_after_another(QUIET), 2.0, said.append) == QUIET and said == []
 
 
 def test_a_noisy_machine_is_measured_again_and_that_is_said() -> None:
     said: list[str] = []
-    found = usable_profile(one_after_another(NOISY, NOISY, QUIET), said.append)
+    found = usable_profile(one_after_another(NOISY, NOISY, QUIET), 2.0, said.append)
     assert found.points == QUIET.points and found.init == NOISY.init  # who started cold did so the first time
     assert [line.endswith("measuring again, and 1 more at most.") for line in said] == [True, False]
     assert said[1].endswith("measuring again, for the last time.") and "too noisy to measure on just now" in said[0]
@@ -38,4 +52,17 @@ def test_a_noisy_machine_is_measured_again_and_that_is_said() -> None:
 
 def test_a_machine_that_stays_noisy_is_given_up_with_what_is_out_of_order() -> None:
     with pytest.raises(InvalidInput, match="batch_size 4: 0.02 is not allowed"):
-        usable_profile(one_after_another(NOISY, NOISY, NOISY), lambda line: None)
+        usable_profile(one_after_another(NOISY, NOISY, NOISY), 2.0, lambda line: None)
+
+
+def test_a_slow_machine_is_given_twice_the_time_and_that_is_said() -> None:
+    said: list[str] = []
+    given: list[float] = []
+    assert usable_profile(one_after_another(SLOW, NOISY, QUIET, given=given), 2.0, said.append).points == QUIET.points
+    assert given == [2.0, 4.0, 4.0] and "too slow to measure on just now" in said[0]
+    assert said[0].endswith("measuring again for 4 s, and 1 more at most.")
+
+
+def test_a_machine_that_stays_slow_is_given_up_with_what_was_not_measured() -> None:
+    with pytest.raises(NotConverged, match="fewer than two warm runs"):
+        usable_profile(one_after_another(SLOW, SLOW, SLOW), 2.0, lambda line: None)
