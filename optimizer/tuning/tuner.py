@@ -644,21 +644,21 @@ class Tuner:
         settings = self.settings
         in_trial = bool(self._plan.routes)
         back = plain(self._plan, self._plan.routes[0], self.setup) if in_trial and self._canary_told() else None
+        stays = "the plan stays" if back is None else "the plan stays, without what was tried beside it"
         if best is serving:
             return back, "what serves is the best" + (", and what was tried beside it is not" if back else "")
         broken = not serving.keeps(set(serving.functions))
         horizon = min(settings.horizon, max(of.now - self._began, settings.kept_in))
         over_horizon = of.rate * horizon
         if broken and not kept and trigger.kind != "promise" and serving.failing[0] <= 0:
-            return None, "the plan stays: nothing surely keeps the promise, and it has not broken it where it was rehearsed"
+            return back, f"{stays}: nothing surely keeps the promise, and it has not broken it where it was rehearsed"
         if broken and not kept and not best.fails_less(serving):
-            return None, "the plan stays: nothing surely keeps the promise, and nothing has fewer late"
+            return back, f"{stays}: nothing surely keeps the promise, and nothing has fewer late"
         same = self.setup.servers is not None and saving.value == change == 0
         relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
         sturdier = serving.limited and not best.limited  # and dearer by the premium at the most, or it were not the best
         if not broken and not sturdier and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
             usd = f"{saving.low * over_horizon:.3g} USD in {horizon:.4g} s" if saving.low > 0 else "nothing"
-            stays = "the plan stays" if back is None else "the plan stays, without what was tried beside it"
             return back, f"{stays}: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
         if not trigger.urgent and (not broken or self._fell) and (early := self._too_early(of.now, trigger, held)):
             return None, f"the plan stays: {early}"

@@ -806,6 +806,27 @@ def test_a_change_must_save_what_it_costs_in_as_long_as_the_plan_in_force_has_se
     assert ended.why.startswith("the plan stays, without what was tried beside it: ")
 
 
+def test_a_trial_ends_where_nothing_keeps_the_promise_either() -> None:
+    alike = profile_of(1769, init=1.0)
+    smaller = [msgspec.structs.replace(point, memory_mb=885) for point in alike.points]
+    profile = msgspec.structs.replace(alike, points=[*smaller, *alike.points], init={885: ServiceTime(1.0), 1769: ServiceTime(1.0)})
+    times = poisson_times(0.2, 600)
+    now = float(times[-1])
+    tuner = Tuner(TuningSetup("m", (Slo(0.0066, 95),), profile))  # where one request alone takes 7 ms
+    tuner.arrived(times)
+    plan, smallest = plan_without_batching(1769), plan_without_batching(885)
+    trial = trying(plan, smallest, 0.1)
+    tuner.in_force(plan, float(times[0]))
+    tuner.in_force(trial, now)
+    took = 0.007, 0.007, 0.007, False, 0, (0.007,)
+    tuner.batches([MeasuredBatch(now + k, CANARY, 0, smallest.function, trial.digest, 1, *took) for k in range(1, 33)])
+    due = tuner.due(now + 90)
+    assert due is not None
+    ended = tuner.decide(now + 90, due)
+    assert ended.plan is not None and ended.plan.digest == plan.digest
+    assert ended.why.startswith("the plan stays, without what was tried beside it: nothing surely keeps the promise")
+
+
 def test_a_silence_of_a_minute_among_many_who_come_is_no_rate_to_plan_for() -> None:
     """Gaps of a Pareto law, of 80 s at most: at the rate of the longest the plan in force would start cold too often."""
     rng, setup = np.random.default_rng(4), TuningSetup("m", (Slo(1.0, 99),), profile_of(885, 1769, init=1.0))
