@@ -27,18 +27,19 @@ class UnansweredEverywhere:
     def __init__(self, counts: Counts | None, clock: Callable[[], float]) -> None:
         self._counts, self._clock = counts, clock
         self._look_at = -math.inf
+        self._asked: set[str] = set()
         self._told: dict[str, Unanswered] = {}
 
     async def look(self, windows: Mapping[str, float]) -> None:
         """Read of these models, each over so many seconds, unless that was done lately."""
-        if self._counts is None or not windows or self._clock() < self._look_at:
+        if self._counts is None or not windows or (self._clock() < self._look_at and windows.keys() <= self._asked):
             return
-        self._told = {}
+        told: dict[str, Unanswered] = {}
         with contextlib.suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(WAIT):
                 for model, window in windows.items():
-                    self._told[model] = await self._counts.of(model, window)
-        self._look_at = self._clock() + LOOK_EVERY
+                    told[model] = await self._counts.of(model, window)
+        self._asked, self._told, self._look_at = set(windows), told, self._clock() + LOOK_EVERY
 
     def tell(self, model: str) -> dict[str, Any] | None:
         """Requests without an answer, by error, since when, and how many of the window broke the promise; ``None``: not known."""

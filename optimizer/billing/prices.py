@@ -24,7 +24,7 @@ SECONDS_PER_MONTH = 86400 * 365.25 / 12
 HOURS_PER_MONTH = SECONDS_PER_MONTH / 3600
 GB = 1024**3  # bytes
 PING_SECONDS = 0.005  # billed for a ping: a handler that computes nothing takes 1 to 2 ms on Lambda
-FACTOR = 1000.0  # a price that differs more from the dated one has another unit
+DEARER, CHEAPER = 1e3, 1e5  # times the dated price, or one part in; what differs more has another unit
 _NAMES = {"x86_64": ("86", "x64", "amd"), "arm64": ("arm", "aarch")}  # parts of what else the architectures are called
 _UNPRICED = {"read_on", "region", "currency", "sources", "buffer", "stacks"}  # sections without prices, and numbers that are none:
 _UNPRICED |= {"granularity", "payload_limit_bytes", "bytes_per_invocation", "lcu_gb_per_hour", "serverless_least_gb"}
@@ -364,9 +364,9 @@ def _refuse_other_units(given: dict[str, Any], source: str) -> None:
     dated = dict(_priced(_dated()))
     for path, usd in _priced(given):
         usual = dated.get(path, usd)
-        if not usd or usual / FACTOR <= usd <= usual * FACTOR:
+        if not usd or usual / CHEAPER <= usd <= usual * DEARER:
             continue
-        allowed = f"0, or within {FACTOR:g} times the dated {usual:g}"
+        allowed = f"0, or {usual / CHEAPER:g} to {usual * DEARER:g}, as the dated one is {usual:g}"
         each = usd / 1e6
         asked = f"; did you mean {each:g}, if {usd:g} per million is meant?" if usual / 10 <= each <= usual * 10 else ""
         raise InvalidInput(f"{source}: {path}", usd, allowed + asked)

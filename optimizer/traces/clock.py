@@ -9,6 +9,7 @@ import numpy as np
 from sluice.optimizer.traces.trace import Trace
 
 LEAST_TICK = 1e-5  # s; where clocks are finer, what numbers are rounded to is none of theirs
+MORE = 1.01  # times the mean gap: of gaps that are all the same the tick is the mean, but for what is rounded
 MICROSECOND = 1e-6  # s, to which times since 1970 are known as floats
 
 
@@ -19,7 +20,7 @@ def coarse_tick(trace: Trace) -> float:
     if bool((np.abs(gaps - whole) > 0.3).any()):
         return 0.0
     tick = float(np.gcd.reduce(whole.astype(np.int64))) * MICROSECOND
-    return tick if tick >= LEAST_TICK and tick > gaps.mean() * MICROSECOND else 0.0
+    return tick if tick >= LEAST_TICK and tick > MORE * gaps.mean() * MICROSECOND else 0.0
 
 
 def clock_note(trace: Trace) -> str:

@@ -163,7 +163,7 @@ def _refuse_decimal_commas(head: str, source: str) -> None:
     """Refuse lines without a header whose second cell is part of the number in the first."""
     reader = csv.reader(io.StringIO(head))
     for row in reader:
-        if len(row) > 1 and _FRACTION.match(row[1].strip()):
+        if len(row) > 1 and "." not in row[0] and _FRACTION.match(row[1].strip()):
             told = "columns that commas part and numbers with decimal points, or a header that names the columns"
             raise InvalidInput(f"{source}, line {reader.line_num}", ",".join(row), told)
 
@@ -185,7 +185,7 @@ def _cells(data: bytes, index: int, headed: bool, source: str) -> list[tuple[int
             raise InvalidInput(f"{source}, line {line}", ",".join(row), f"at least {index + 1} columns")
         if any(cell.strip() for cell in row[width:]):
             first = f"{width} cell{'s' * (width > 1)}, as the {'header' if headed else 'first line'} has"
-            told = f"{first}, where this has {len(row)}: columns that commas part, and numbers with decimal points"
+            told = f"{first}, where this has {len(row)}: numbers with decimal points, and quotes around cells with commas"
             raise InvalidInput(f"{source}, line {line}", ",".join(row), told)
         cells.append((line, row[index].strip()))
     return cells

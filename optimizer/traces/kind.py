@@ -7,6 +7,7 @@ times taken for gaps, or counts for either, would give a wrong fit without a wor
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Literal
 
 import numpy as np
@@ -45,10 +46,15 @@ def named_unit(name: str | None) -> str:
     return _UNITS[found[1].lower()] if found else "s"
 
 
+LARGEST_INDEX = 1e8  # with which rows begin to be numbered; what is more are seconds since 1970
+_SECOND = re.compile(r"^sec(ond)?s?$", re.IGNORECASE)
+
+
 def require_no_index(name: str | None, others: tuple[str, ...], values: Numbers, source: str) -> None:
     """Refuse to take the first of several columns where it numbers the rows, unless its name says that it has times or gaps."""
-    named = name is not None and (_TIME_NAME.search(name) or _GAP_NAME.search(name))
-    if others and not named and len(values) > 1 and values[0] == np.floor(values[0]) and bool((np.diff(values) == 1).all()):
+    named = name is not None and any(each.search(name) for each in (_TIME_NAME, _GAP_NAME, _SECOND))
+    numbered = len(values) > 1 and values[0] == np.floor(values[0]) < LARGEST_INDEX and bool((np.diff(values) == 1).all())
+    if others and not named and numbered:
         known = "" if name is None else f" among {', '.join(filter(None, (name, *others)))}"
         told = f"--column with the name of the times or gaps{known}, as the first column numbers the rows"
         told = told if known else f"{told}: name the columns in a first line"
@@ -67,7 +73,7 @@ def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, 
         return "interarrivals", f"by the column's name, {name}"
     if name is not None and _COUNT_NAME.search(name):
         told = f"counts --bin SECONDS, or else timestamps or interarrivals, for column {name}"
-        options = f"--kind counts --bin SECONDS --column {name}"
+        options = f"--kind counts --bin SECONDS --column {shlex.quote(name)}"
         raise Untold(f"{source}: kind", "auto", told, options, f"column {name} is named as counts are")
     if name is not None and _TIME_NAME.search(name):
         return "timestamps", f"by the column's name, {name}"
@@ -79,6 +85,5 @@ def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, 
     # arrivals in disorder spread over their whole span; gaps have a few that are large
     if values.min() < 0 or (balanced and values.max() > 4 * values.mean()):
         return "interarrivals", "as they rise and fall, and few are large"
-    why = f"with {rises} rises and {falls} falls these may be either"
-    options = "--kind timestamps (or interarrivals)"
-    raise Untold(f"{source}: kind", "auto", f"timestamps or interarrivals (--kind): {why}", options, why)
+    why = f"with {rises} rises and {falls} falls these may be timestamps or interarrivals"
+    raise Untold(f"{source}: kind", "auto", f"timestamps or interarrivals (--kind): {why}", "--kind KIND", why)

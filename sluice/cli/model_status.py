@@ -191,7 +191,7 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
     if shared is None:
         ended, failed = measured["ended"], 0
     else:  # which tells of those in batches
-        if (of_all := shared["unanswered"]) is not None:
+        if (of_all := shared.get("unanswered")) is not None:  # of none where the buffer is an earlier one
             unanswered = Unanswered(of_all["since"], of_all["by_error"], of_all["late"])
             without = unanswered.late
         else:  # of the others this process knows its own

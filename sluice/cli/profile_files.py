@@ -13,8 +13,7 @@ from sluice.batching.documents import SAGEMAKER_SCHEME, ProfilePoint, ServicePro
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.document_files import read_document
 
-FEW = 20  # runs, of fewer than which one that took long may be above all quantiles
-ABOVE_QUANTILES = {True: 100.0, False: 5.0}  # by whether they are few: times the largest quantile, up to which a mean may be,
+ABOVE_QUANTILES = 100.0  # times the largest quantile, up to which a mean may be: one run that took long may be above all of them,
 BELOW_QUANTILES = 5.0  # and times less than these alone come to
 LONGEST = 900.0  # s: a function is ended then
 MEMORY_MB = (128, 10240)  # of a function
@@ -100,7 +99,7 @@ def _of_quantiles(field: str, time: ServiceTime) -> Iterator[_Bounds]:
     least = sum((after - q) * seconds for (q, seconds), (after, _) in pairwise([*time.quantiles, (1.0, 0.0)]))
     lowest, highest = time.quantiles[0][1], time.quantiles[-1][1]
     why = f"its quantiles are {lowest:g} to {highest:g} s"
-    yield _Bounds(f"{field}.mean", time.mean, least / BELOW_QUANTILES, ABOVE_QUANTILES[time.n < FEW] * highest, why)
+    yield _Bounds(f"{field}.mean", time.mean, least / BELOW_QUANTILES, ABOVE_QUANTILES * highest, why)
 
 
 def _of_point(place: str, point: ProfilePoint) -> Iterator[_Bounds]:
@@ -120,8 +119,16 @@ def _of_sizes(points: Iterable[ProfilePoint], places: dict[int, str]) -> Iterato
 
     for _, group in groupby(sorted(points, key=lambda point: (setting(point), point.batch_size)), setting):
         for one, next_ in pairwise(group):
-            before, ratio = one.service_time.mean, next_.batch_size / one.batch_size
-            why = f"a batch of {one.batch_size} takes {before:g} s in the mean"
-            mean, field = next_.service_time.mean, f"{places[id(next_)]}.service_time.mean"
-            if max(before, mean) >= STALL:
-                yield _Bounds(field, mean, before / FALL, GROWTH * ratio**2 * before, why)
+            medians = _median(one.service_time), _median(next_.service_time)
+            if None in medians:  # of few runs one that took long may be most of the mean
+                continue
+            before, ratio = medians[0] or 0.0, next_.batch_size / one.batch_size
+            after, field = medians[1] or 0.0, f"{places[id(next_)]}.service_time.quantiles"
+            if max(before, after) >= STALL:
+                why = f"a batch of {one.batch_size} takes {before:g} s in the median"
+                yield _Bounds(field, after, before / FALL, GROWTH * ratio**2 * before, why)
+
+
+def _median(time: ServiceTime) -> float | None:
+    """``None`` where it is not told."""
+    return next((seconds for q, seconds in time.quantiles if q == 0.5), None)

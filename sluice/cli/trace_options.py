@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import cast
 
@@ -103,7 +104,7 @@ def read_recorded(
     try:
         trace = read_trace(path, size_column=size_column, class_column=class_column)
     except Untold as error:
-        fit = f"sluice fit {path} {error.options} --out arrivals.json"
+        fit = f"sluice fit {shlex.quote(path)} {error.options} --out arrivals.json"
         raise InvalidInput(option, path, f"times in s, or what is fitted to them, as {error.why}: {fit}, then {instead}") from None
     warn_of_clock(trace)
     return trace

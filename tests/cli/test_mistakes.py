@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -108,8 +109,10 @@ MISTAKES = {
     "recommend --profile PROFILE --class web:ms.csv:200ms": "--class: 'ms.csv' is not allowed; allowed: times in s, or what is "
     "fitted to them, as times such as 1.7e+12 are no seconds: sluice fit ms.csv --unit ms --out arrivals.json, then "
     "--class web:arrivals.json",
-    "simulate --class web:either.csv --profile PROFILE --policy greedy": "these may be either: "
-    "sluice fit either.csv --kind timestamps (or interarrivals) --out",
+    "simulate --class web:either.csv --profile PROFILE --policy greedy": "these may be timestamps or "
+    "interarrivals: sluice fit either.csv --kind KIND --out arrivals.json, then --class web:arrivals.json",
+    "simulate --class web:'the night.csv' --profile PROFILE --policy greedy": "column per min is named as counts are: "
+    "sluice fit 'the night.csv' --kind counts --bin SECONDS --column 'per min' --out arrivals.json",
     "simulate --class web:sent.csv --profile PROFILE --policy greedy": "column sent_ms is named by that unit: "
     "sluice fit sent.csv --unit ms",
     "demo --trace none.csv": "'none.csv' is not allowed; allowed: a file that exists",
@@ -256,7 +259,7 @@ def test_a_mistake_is_refused_with_what_to_write_instead(
     monkeypatch.chdir(tmp_path)
     _lay_out(tmp_path)
     named = {"PROFILE": profile, "FLEET": str(ROOT / "examples" / "fleet" / "fleet.yaml")}
-    code, out, err = exit_of(*(named.get(word, word) for word in line.split()))
+    code, out, err = exit_of(*(named.get(word, word) for word in shlex.split(line)))
     assert (code, out) == (2, "") and MISTAKES[line] in err, err
 
 
@@ -271,6 +274,7 @@ def _lay_out(folder: Path) -> None:
     (folder / "ids.csv").write_text("\n".join(["id,time", *(f"{i},{i / 2}" for i in rows)]))
     (folder / "counts.csv").write_text("\n".join(["requests", *(str(i) for i in rows)]))
     (folder / "either.csv").write_text("\n".join(["x", *(str(3 + i % 2) for i in rows)]))
+    (folder / "the night.csv").write_text("\n".join(["per min", *(str(i) for i in rows)]))
     (folder / "sent.csv").write_text("\n".join(["sent_ms", *(str(i) for i in rows)]))
     (folder / "binary.csv").write_bytes(bytes(range(256)))
     plan = Plan(model="m", function="f", policy=PolicyDocument.of(no_batching()))

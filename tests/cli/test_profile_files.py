@@ -11,6 +11,7 @@ import pytest
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, write
 from sluice.batching.errors import InvalidInput
+from sluice.batching.quantiles import quantile_points
 from sluice.cli.profile_files import read_profile
 
 QUANTILES = [(0.05, 0.019), (0.5, 0.02), (0.95, 0.025)]
@@ -41,10 +42,10 @@ MISTAKES = {
     "a mean in milliseconds": (
         ("points", 1, "service_time", "mean"),
         40.0,
-        "0.00752 to 0.25 s, as its quantiles are 0.038 to 0.05 s",
+        "0.00752 to 5 s, as its quantiles are 0.038 to 0.05 s",
         "0.04",
     ),
-    "a mean in kiloseconds": (("points", 1, "service_time", "mean"), 0.00004, "0.00752 to 0.25 s", "0.04"),
+    "a mean in kiloseconds": (("points", 1, "service_time", "mean"), 0.00004, "0.00752 to 5 s", "0.04"),
     "what is billed, in milliseconds": (
         ("points", 0, "billed_duration"),
         21.0,
@@ -83,7 +84,7 @@ def test_a_batch_size_whose_times_all_are_in_another_unit_is_refused(factor: flo
         by = factor if point["batch_size"] == 32 else 40.0 if factor < 1 else 1.0
         times["mean"], times["quantiles"] = times["mean"] * by, [[q, by * s] for q, s in times["quantiles"]]
         point["billed_duration"] *= by
-    with pytest.raises(InvalidInput, match=r"points\[2\]\.service_time\.mean: .* as a batch of 2 takes .*: did you mean"):
+    with pytest.raises(InvalidInput, match=r"points\[2\]\.service_time\.quantiles: .* as a batch of 2 takes .*: did you mean"):
         read(told, tmp_path)
 
 
@@ -103,8 +104,8 @@ def test_a_short_time_in_which_the_machine_stalled_is_no_mistake(tmp_path: Path)
 
 def test_a_difference_that_no_unit_explains_is_refused_without_a_guess(tmp_path: Path) -> None:
     told = document()
-    told["points"][1]["service_time"]["mean"] = 800.0
-    told["points"][1]["billed_duration"] = 800.0
+    told["points"][1]["service_time"]["mean"] = 1e-7
+    told["points"][1]["billed_duration"] = 1e-7
     with pytest.raises(InvalidInput) as refused:
         read(told, tmp_path)
     assert "did you mean" not in refused.value.allowed
@@ -131,3 +132,16 @@ def test_what_no_function_has_is_refused_and_a_worker_may_have(name: str, value:
         read(told, tmp_path)
     told["function"] = "http://gpu:8500"
     assert read(told, tmp_path).function == "http://gpu:8500"
+
+
+@pytest.mark.parametrize(
+    ("n", "usual", "longest"),
+    [(60, 0.001, 0.25), (60, 0.005, 1.5), (40, 0.005, 1.0), (200, 0.005, 5.0), (20, 0.02, 30.0), (3, 0.02, 3.0)],
+)
+def test_a_profile_in_which_one_run_took_long_is_no_mistake(n: int, usual: float, longest: float, tmp_path: Path) -> None:
+    runs = [usual] * (n - 1) + [longest]
+    stalled = ServiceTime(sum(runs) / n, quantile_points(runs), n)
+    even = ServiceTime(1.5 * usual, quantile_points([1.5 * usual] * n), n)
+    points = [ProfilePoint(885, size, time, time.mean) for size, time in ((1, stalled), (2, even))]
+    made = ServiceProfile(function="f", points=points, max_batch_size=2)
+    assert read(json.loads(write(made)), tmp_path) == made

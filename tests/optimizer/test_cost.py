@@ -272,12 +272,12 @@ def test_provisioned_concurrency_is_paid_by_the_hour_and_by_the_second_it_runs()
         ('{"stacks": {"nat": {"gateways": 1}}}', "prices: stacks.nat: .*unknown field `gateways`"),
         (
             '{"lambda": {"request": 0.2}}',
-            "prices: lambda.request: 0.2 is not allowed; allowed: 0, or within 1000 times the dated 2e-07; "
+            "prices: lambda.request: 0.2 is not allowed; allowed: 0, or 2e-12 to 0.0002, as the dated one is 2e-07; "
             "did you mean 2e-07, if 0.2 per million is meant",
         ),
-        ('{"lambda": {"gb_second": {"arm64": 0.06}}}', "lambda.gb_second.arm64: 0.06 .* dated 1.*e-05$"),
+        ('{"lambda": {"gb_second": {"arm64": 0.06}}}', "lambda.gb_second.arm64: 0.06 .* dated one is 1.*e-05$"),
         ('{"lambda": {"gb_second": {"arm64": [{"usd": 13.3}]}}}', "lambda.gb_second.arm64: 13.3 .* did you mean 1.33e-05"),
-        ('{"machines": {"g5.xlarge": 1e-6}}', "prices: machines.g5.xlarge: 1e-06 .* dated 1.006"),
+        ('{"machines": {"g5.xlarge": 1e-6}}', "prices: machines.g5.xlarge: 1e-06 .* dated one is 1.006"),
         ('{"region": "eu-central-1"}', "prices: region: 'eu-central-1' is not allowed; allowed: us-east-1, .* with its prices"),
         ('{"region": "eu-central-1", "buffer": {"tasks": 1}}', "prices: region: 'eu-central-1'"),
     ],
@@ -285,6 +285,11 @@ def test_provisioned_concurrency_is_paid_by_the_hour_and_by_the_second_it_runs()
 def test_a_bad_price_list_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         read_prices(text.encode())
+
+
+def test_a_machine_of_ones_own_may_cost_next_to_nothing() -> None:
+    text = '{"machines": {"g5.xlarge": 0.0005}, "fargate": {"gb_hour": {"arm64": 1e-5}}}'
+    assert read_prices(text.encode()).machine("g5.xlarge") == 0.0005
 
 
 def test_what_has_no_price_is_refused() -> None:

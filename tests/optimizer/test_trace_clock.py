@@ -32,8 +32,16 @@ def test_floats_since_1970_hide_no_tick() -> None:
 
 @pytest.mark.parametrize(
     "gaps",
-    [np.diff(TIMES), np.full(200, 1.0), np.diff(np.floor(TIMES / 0.02) * 0.02), np.diff(TIMES) * 1e-6, np.diff(TIMES.round(6))],
-    ids=["exact", "regular", "a tick within the gaps", "microseconds", "a fine clock"],
+    [
+        np.diff(TIMES),
+        np.full(200, 1.0),
+        np.full(150, 0.3),
+        np.diff(1.7e9 + np.arange(150) * 0.2),
+        np.diff(np.floor(TIMES / 0.02) * 0.02),
+        np.diff(TIMES) * 1e-6,
+        np.diff(TIMES.round(6)),
+    ],
+    ids=["exact", "regular", "regular by tenths", "regular since 1970", "a tick within the gaps", "microseconds", "a fine clock"],
 )
 def test_a_clock_that_tells_requests_apart_is_not_coarse(gaps: Array) -> None:
     trace = Trace(gaps)

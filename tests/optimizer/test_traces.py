@@ -171,6 +171,12 @@ def test_of_several_columns_the_one_that_was_read_is_named(
     assert read_trace(iso).reading == "timestamps of column t (ISO 8601)"
 
 
+@pytest.mark.parametrize("numbers", ["00042", "042"])
+def test_a_number_with_a_point_has_its_fraction_and_the_next_cell_is_another(tmp_path: Path, numbers: str) -> None:
+    lines = [f"{0.25 * i:.2f},{numbers}" for i in range(150)]
+    assert read_trace(write_trace(tmp_path, lines)).interarrivals.tolist() == [0.25] * 149
+
+
 @pytest.mark.parametrize(
     ("header", "first", "message"),
     [
@@ -194,7 +200,14 @@ def test_a_column_that_numbers_the_rows_is_not_taken_for_the_times(tmp_path: Pat
 
 
 def test_whole_numbers_that_are_named_as_times_or_stand_alone_are_times(tmp_path: Path) -> None:
-    for lines in (["time,size", *(f"{i},7" for i in range(150))], ["x", *map(str, range(150))]):
+    heartbeat = [f"{1_700_000_000 + i},7" for i in range(150)]
+    for lines in (
+        ["time,size", *(f"{i},7" for i in range(150))],
+        ["sec,size", *(f"{i},7" for i in range(150))],
+        ["x", *map(str, range(150))],
+        heartbeat,
+        ["x,size", *heartbeat],
+    ):
         assert read_trace(write_trace(tmp_path, lines)).interarrivals.tolist() == [1.0] * 149
 
 
