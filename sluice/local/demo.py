@@ -239,7 +239,7 @@ class Demo:
             show(f"Profiling {progress.memory_mb} MB, batch size {progress.batch_size}", progress.fraction)
 
         def measure(seconds: float) -> ServiceProfile:
-            timed, earlier = replace(sweep, max_seconds=seconds), [(self.memory_sizes[0], described)]
+            timed, earlier = msgspec.structs.replace(sweep, max_seconds=seconds), [(self.memory_sizes[0], described)]
             measured = measure_service_times(timed, invocations, rng, earlier=earlier, on_progress=on_progress)
             spent = measured.spent
             say(f"Profiled {len(measured.points)} settings with {spent.invocations} invocations in {spent.seconds:.0f} s.")
