@@ -126,8 +126,9 @@ class PromiseWatch:
 
     def _speak(self, at: float) -> None:
         since, late, requests = self._began[int(np.argmax(self._gain))].tolist()
+        ended = f"that ended within {at - since:.3g} s" if at > since else "of one batch"
         words = (
-            f"{100 * late / requests:.3g} % of the {requests:.0f} requests of the last {at - since:.3g} s failed or took "
+            f"{100 * late / requests:.3g} % of the {requests:.0f} requests {ended} failed or took "
             f"longer than {self.slo.latency:g} s, of which {self.slo.name} allows {100 * self.slo.error_budget:.3g} %"
         )
         self.alarm = Alarm("promise", at, self.slo.error_budget, late / requests, words, since)

@@ -56,7 +56,7 @@ from sluice.optimizer.tuning.way import WayWatch
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 REFUSED_AFTER = 10.0  # s from which batches of other plans tell that the buffers do not follow one, where none is of it
-MOST_KEPT, MOST_OF_WORKERS = 16, 4  # proposals that are rehearsed again and again, and of each workers that are offered
+MOST_KEPT, MOST_OF_WORKERS = 20, 4  # proposals that are rehearsed again and again, and of each workers that are offered
 LATENCIES_KEPT = 4096  # by which the bias is found
 LATEST = 64  # of them, that tell how many wait
 SAME_COST = 0.001  # of it, up to which plans cost the same: the one in force stays, or the one with the fewest late comes

@@ -18,6 +18,7 @@ from sluice.cli.class_arrivals import OPTION, read_classes
 from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
 from sluice.cli.policy_files import is_file
+from sluice.cli.simulate_control import NAME as CONTROL
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import read_recorded
@@ -99,8 +100,8 @@ def workload_options(command: Command) -> Command:
         "--past",
         type=number,
         metavar="PART",
-        help="Part of a trace, given without a model, that policies learn from; they run on the rest"
-        f"  [default: {PAST:g}; of files alone, which learn nothing, none]",
+        help="Part of a trace, given without a model, that policies learn from; they run on the rest. Files and control alone need"
+        f" none: 0 runs all  [default: {PAST:g}; of files alone 0]",
     )
     @click.option(
         "--speed", type=number, default=1.0, show_default=True, metavar="FACTOR", help="Run the trace so many times as fast."
@@ -170,7 +171,11 @@ def workload_options(command: Command) -> Command:
             workload = Workload.of_process(ArrivalProcess.of(arrivals), run, seed, mix)
         else:
             assert whole is not None
-            if past is None and all(map(is_file, names)):  # who is told learns nothing
+            learns = [name for name in names if not is_file(name)]  # who is told learns nothing
+            if past == 0:
+                learns = [name for name in learns if name != CONTROL]  # which learns from what comes
+                require(not learns, "past", past, f"more than 0, as {', '.join(learns)} is made from the past")
+            if not learns and not past:
                 workload = Workload.of_process(fit_arrivals(whole).arrivals, whole, seed, mix)
             else:
                 workload = Workload.of_trace(whole, PAST if past is None else past, mix, seed)

@@ -39,6 +39,17 @@ def test_a_trace_that_is_decided_about_more_than_once_is_told_in_a_document(
     assert len(found["decisions"]) > 1 and 1e-8 < found["cost_per_request"] < 1e-6
 
 
+def test_control_needs_no_past_and_runs_a_whole_trace_where_it_is_told_to(
+    document_of: Document, exit_of: Run, profile: str, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("gap\n" + "\n".join(map(str, np.random.default_rng(1).exponential(0.1, 500).tolist())))
+    asked = "simulate", "--trace", str(trace), "--past", "0", "--profile", profile, "--slo", "0.1", "--memory", "1769"
+    assert document_of(*asked, "--policy", "control")["control"]["n_requests"] == 501
+    code, _, said = exit_of(*asked, "--policy", "control", "--policy", "recommended", "--policy", "headroom")
+    assert code == 2 and "past: 0.0 is not allowed; allowed: more than 0, as recommended, headroom is made from the past" in said
+
+
 def test_the_table_of_fixed_servers_is_tuned_and_nothing_else_serves(document_of: Document, tmp_path: Path) -> None:
     points = [ProfilePoint(1, b, ServiceTime(0.1 + 0.03 * b), 1.0, energy=2.0 + 0.5 * b) for b in (1, 8)]
     path = tmp_path / "gpu.json"
