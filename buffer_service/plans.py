@@ -48,6 +48,7 @@ MAX_PLAN_BYTES = 16 * 1024 * 1024
 
 AWAY = 0.5
 """Seconds after which a Redis that was away is asked for its plans again."""
+LONG_PROMISE = 60.0  # s
 TOLD_504 = "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
 
 _log = logging.getLogger(__name__)
@@ -242,7 +243,7 @@ class PlanFollower:
         self._in_force[place] = _Followed(document, plan.model)
         self._refusals.pop(place, None)
         _log.info("%s: plan %s in force for %s: %s", place, plan.digest, plan.model, ", ".join(map(_shown, plan.all_routes)))
-        for words in held_too_long(plan):
+        for words in doubts(plan):
             _log.warning("%s", words)
 
     def refusals(self, model: str | None = None) -> list[Refusal]:
@@ -328,8 +329,14 @@ def _longest_hold(tables: Iterable[Policy]) -> float:
     return max((hold for table in tables for hold in table.hold if hold < INF), default=0.0)
 
 
-def held_too_long(plan: Plan) -> Iterator[str]:
-    """Of which routes a hold alone may take longer than is promised, a sentence each."""
+def doubts(plan: Plan) -> Iterator[str]:
+    """What of a plan may not be meant, a sentence each: a promise beyond what callers wait for, a hold that alone takes longer."""
+    for slo in filter(None, (plan.slo, *plan.other_slos)):
+        if slo.latency > LONG_PROMISE:
+            yield (
+                f"{plan.model}: a promise of {slo.latency:g} s is longer than callers wait by default, {LONG_PROMISE:g} s: "
+                f"{slo.latency / 1e3:g} if it is of milliseconds"
+            )
     for route in plan.all_routes:
         promised, held = plan.promised(route.name), _longest_hold(route.rule().tables)
         if promised is not None and held > promised:

@@ -19,6 +19,7 @@ from sluice.batching.log_lines import LogLines
 from sluice.batching.urls import refused_url, without_password
 from sluice.batching.variables import PREFIX
 
+LEASE = 0.6  # s
 LONGEST_LIFE = 7 * 86_400.0  # s, that an answer is kept
 PRICES = ("gb_second_usd", "invocation_usd")
 NAMESPACE = "sluice"
@@ -145,7 +146,7 @@ class Settings:
     keep_alive: float = 75.0
     request_timeout: float = 60.0
     invoke_timeout: float = 60.0
-    lease: float = 0.6
+    lease: float = LEASE
     max_attempts: int = 3
     arrivals_kept: int = 1_000_000
     batches_kept: int = 100_000
@@ -169,6 +170,9 @@ class Settings:
             most = LONGEST_LIFE if name == "results_life" else LONGEST  # of what was meant in milliseconds, most is beyond
             if not 0 < getattr(self, name) <= most:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), f"a number of seconds > 0, at most {most:g}")
+        if self.lease > max(self.request_timeout, LEASE):
+            allowed = f"at most {self.request_timeout:g} s ({PREFIX}REQUEST_TIMEOUT), after which nobody waits for what was lost"
+            raise InvalidInput(PREFIX + "LEASE", self.lease, allowed)
         for name in ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts", "results_bytes"):
             if getattr(self, name) < 1:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 1")

@@ -16,7 +16,7 @@ from rich.table import Table
 from sluice.batching.documents import Plan, write
 from sluice.batching.errors import InvalidInput, StoreUnavailable, require
 from sluice.batching.urls import without_password
-from sluice.buffer_service.plans import held_too_long
+from sluice.buffer_service.plans import doubts
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli import output
 from sluice.cli.document_files import read_document
@@ -49,7 +49,7 @@ def push(files: tuple[str, ...], why: str, redis_url: str, namespace: str) -> No
     models = [plan.model for plan in plans]
     twice = next((model for at, model in enumerate(models) if model in models[:at]), None)
     require(twice is None, "PLAN.json", twice, "one plan a model")
-    for words in chain.from_iterable(map(held_too_long, plans)):
+    for words in chain.from_iterable(map(doubts, plans)):
         click.echo(f"warning: {words}", err=True)
 
     async def each(board: RedisPlans) -> None:

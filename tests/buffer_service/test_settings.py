@@ -70,7 +70,8 @@ def test_every_field_is_read_from_its_variable_and_changes_no_other(field):
 @pytest.mark.parametrize("field", SECONDS)
 def test_a_duration_may_have_its_unit_as_an_option_may(field):
     for text, value in (("250ms", 0.25), ("5min", 300.0), (" 1 h ", 3600.0)):
-        assert getattr(Settings.from_environment({PREFIX + field.upper(): text}), field) == value
+        given = {"SLUICE_REQUEST_TIMEOUT": "1h", PREFIX + field.upper(): text}  # a lease is no longer than that
+        assert getattr(Settings.from_environment(given), field) == value
 
 
 def test_a_price_is_a_number_and_has_no_unit():
@@ -98,6 +99,7 @@ def test_other_names_are_left_alone():
             for text in ("0", "-1", "0ms", "200h")
         ),
         *((f, text, "is not allowed; allowed: USD >= 0") for f in PRICES for text in ("-1", "inf", "nan")),
+        ("lease", "600", "600.0 is not allowed; allowed: at most 60 s (SLUICE_REQUEST_TIMEOUT), after which nobody waits"),
         ("leave_delay", "-1", "is not allowed; allowed: a number of seconds >= 0"),
         *(("namespace", text, f"'{text}' is not allowed; allowed: 1 to 64 of the letters") for text in ("", "a:b", "{a}", "a b")),
         *((f, text, f"'{text}' is not allowed; allowed: an integer") for f in (*COUNTS, "port") for text in ("", "many", "1.5")),

@@ -67,6 +67,10 @@ def test_a_plan_that_may_hold_requests_for_longer_than_it_promises_is_pushed_wit
     code, told, said = exit_of("plans", "push", str(tmp_path / "plan.json"), *where)
     assert (code, "is pushed" in told) == (0, True)
     assert said == "warning: m: who waits for others may be held for 50 s, of 0.2 s that are promised"
+    (tmp_path / "plan.json").write_bytes(write(Plan(model="m", function="f", policy=table, slo=Slo(200.0))))
+    _, _, said = exit_of("plans", "push", str(tmp_path / "plan.json"), *where)
+    wanted = "warning: m: a promise of 200 s is longer than callers wait by default, 60 s: 0.2 if it is of milliseconds"
+    assert said == wanted
 
 
 def test_there_is_no_going_back_from_the_first_plan(exit_of: Exit, tmp_path: Path, where: list[str]) -> None:
