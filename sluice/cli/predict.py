@@ -16,6 +16,7 @@ from sluice.cli import output
 from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.cost_table import cost_table
+from sluice.cli.profile_files import warn_of_machine
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import check_percentile, percent
 from sluice.cli.trace_options import read_recorded
@@ -35,6 +36,8 @@ from sluice.optimizer.service import SizeMix, require_sizes_of, service_times_un
 from sluice.optimizer.simulation import Deployment, Environments, Function, TraceArrivals
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.traces.record import recorded_times
+
+OTHER_RATE = 0.1  # from which on a trace is of another rate than the arrivals
 
 
 @click.command("predict")
@@ -91,8 +94,10 @@ def command(
 ) -> None:
     """Predict latency, batch sizes and cost of size-or-timeout batching in front of an elastic function."""
     require(1 <= batch_size <= MOST_BATCH, "batch_size", batch_size, f"an integer from 1 to {MOST_BATCH}")
+    warn_of_machine(profile, "Of workers: sluice smdp, or sluice simulate --worker.")
     process, billing = ArrivalProcess.of(arrivals), billing.of_profile(profile)
     limit, largest = billing.prices.function.payload_limit_bytes, max(1, *billing.moved)
+    require(largest <= limit, "payload_bytes, answer_bytes", largest, f"at most {limit}, the bytes that an invocation takes")
     fitting = f"at most {limit // largest}, as an invocation takes {limit} bytes and a request has {largest}"
     require(batch_size * largest <= limit, "batch_size", batch_size, fitting)
     require_sizes_of(profile, mix)
@@ -125,6 +130,9 @@ def command(
         of_sizes = None if observed.sizes is None else SizeMix.of(observed.sizes)
         function = Function(profile, memory_mb, billing, platform, batch_size, of_sizes)
         mean = None if told is None else prediction.mean_batch_size
+        if abs(observed.arrival_rate / rate - 1) > OTHER_RATE:
+            recorded_rate = f"{observed.arrival_rate:.4g} a second"
+            click.echo(f"warning: latencies are at {rate:.4g} requests/s, costs those of the trace, with {recorded_rate}", err=True)
         fitted, cost, rate = cost, cost_on(observed, _deployment(warm, function, policy), cost, mean), observed.arrival_rate
     prediction = with_cold_starts(prediction, cold.requests, seconds)
     shown = sorted({check_percentile(p) for p in percentiles or PERCENTILES})

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+import click
+
 from sluice.batching.documents import SAGEMAKER_SCHEME, ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.document_files import read_document
@@ -56,6 +58,16 @@ def read_profile(path: str, option: str = "--profile") -> ServiceProfile:
         if not bounds.least <= bounds.value <= bounds.most:
             raise InvalidInput(f"{path}: {bounds.field}", bounds.value, _allowed(bounds))
     return profile
+
+
+def warn_of_machine(profile: ServiceProfile, instead: str) -> None:
+    """Say where the profile of a machine is taken for that of a function, and what there is ``instead``."""
+    if profile.function.startswith(MACHINE_SCHEMES):
+        click.echo(
+            f"warning: {profile.function} is a machine; as --profile it is taken for a function: paid by use, and any number of "
+            f"batches at once. {instead}",
+            err=True,
+        )
 
 
 def _require_function(profile: ServiceProfile, path: str) -> None:

@@ -21,7 +21,7 @@ from sluice.cli.command_line import command_line
 from sluice.cli.cost_table import cost_table
 from sluice.cli.file_kinds import PAGE, PLAN, written_option
 from sluice.cli.measured import read_measured
-from sluice.cli.profile_files import MACHINE_SCHEMES
+from sluice.cli.profile_files import warn_of_machine
 from sluice.cli.question_options import question_options
 from sluice.cli.recommend_classes import answered_by_class
 from sluice.cli.recommend_sizes import answered_by_size
@@ -89,12 +89,7 @@ def command(
     model = question.profile.model if model is None else model
     if not model:
         raise InvalidInput("--model", NOT_GIVEN, f"the name of what {function} serves, which the profile does not tell")
-    if function.startswith(MACHINE_SCHEMES):
-        click.echo(
-            f"warning: {function} is a machine; as --profile it is taken for a function: paid by use, and any number of batches at "
-            f"once. {MACHINES_OF_SIZES if sized else MACHINES}",
-            err=True,
-        )
+    warn_of_machine(question.profile, MACHINES_OF_SIZES if sized else MACHINES)
     seen = read_measured(measured) if measured is not None else None
     observed = read_recorded(trace, size_column) if trace is not None else None
     if observed is not None:

@@ -16,6 +16,7 @@ from sluice.cli import output, simulate_control
 from sluice.cli.file_kinds import FIGURE, require_written
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.policy_files import is_file, read_policy
+from sluice.cli.profile_files import warn_of_machine
 from sluice.cli.situation_options import situation_options
 from sluice.cli.tuning_options import KEPT_IN, USUALLY_IN, kept_in_option
 from sluice.cli.values import FILE, integer
@@ -110,6 +111,8 @@ def command(
     kept_in = USUALLY_IN if kept_in is None else kept_in
     for option, given in (("--energy", energy), ("--bins", bins), ("--plot", plot)):
         require(not alone or given is None, option, given, f"none with --policy {simulate_control.NAME} alone")
+    if situation.worker is None and not all(map(is_file, names)):
+        warn_of_machine(situation.any_function.profile, "Workers: --worker PROFILE:MACHINE.")
     followed = None
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("planning", total=None)

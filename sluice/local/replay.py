@@ -36,7 +36,7 @@ import numpy.typing as npt
 import uvloop
 
 from sluice.batching.documents import SIZE_HEADER, Slo, percentile_name
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.errors import DispatchFailed, InvalidInput, require
 from sluice.buffer_service.alarms import open_alarms
 from sluice.buffer_service.route_batches import ROUTE_HEADER
 
@@ -301,20 +301,27 @@ async def replay(
 async def await_listener(url: str, seconds: float) -> None:
     """Wait until somebody listens at ``url``, ``seconds`` at most: a buffer that was just started listens once it has its plans.
 
-    Nobody there is no error here: the replay will say so.
+    Raises
+    ------
+    DispatchFailed
+        Nobody does, where there was any time to wait.
     """
     require(0 <= seconds < float("inf"), "wait", seconds, "a number of seconds >= 0")
     target = await _resolve(url, "", {})
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
+    why = None
     while loop.time() < until:
         try:
             transport, _ = await loop.create_connection(asyncio.Protocol, target.host, target.port)
-        except OSError:
+        except OSError as error:
+            why = error.strerror or str(error)
             await asyncio.sleep(CHECK_EVERY)
         else:
             transport.close()
             return
+    if why is not None:
+        raise DispatchFailed(f"nobody listens at {url}, in {seconds:g} s (--wait): {why}")
 
 
 class _Target(msgspec.Struct, frozen=True):

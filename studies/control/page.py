@@ -36,7 +36,7 @@ def page(rows: Sequence[Row]) -> str:
             whether another plan is to come into force, and why. It reads no clock, and what it keeps is bounded.""",
             bullets(
                 """**It proposes by analysis.** A process of two phases is fitted to the latest arrivals, and the searches of
-                `sluice recommend` are asked for the cheapest size-or-timeout (for the promise, and for three quarters and half of
+                `sluice recommend` are asked for the cheapest size-or-timeout (for the promise, and for 97 to 50 % of
                 what it allows to be late), tables that wait to the last moment, of the cheapest sizes and of all, the plan for
                 every load, and where workers are offered these, alone, with the function for what they leave too late, and with
                 the function beside them. The plan that it found in force stays among them. They are asked anew when the rate has

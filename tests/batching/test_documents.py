@@ -423,6 +423,8 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
         (Plan, '{"model": "m", "function": "f", "policy": {"hold": [null, -1], "take": [0, 1]}}', r"policy: hold\[1\]: -1.0"),
         (Plan, '{"version": 2, "model": "m", "function": "f", "policy": {"hold": [null, 0], "take": [0, 1]}}', "version: 2 .*: 1"),
         (Plan, '{"model": "m"', "a JSON document"),
+        (Plan, '{"model": "m", "slo": {"latency": NaN}}', "Plan: latency: 'NaN' is not allowed; allowed: a number that JSON has"),
+        (Plan, '{"slo": {"latency": -Infinity}}', "Plan: latency: 'Infinity' is not allowed; allowed: a number that JSON has"),
         (Plan, '{"model": "m"}', "function: '' .* or else routes"),
         (Plan, '{"model": "m", "routes": []}', "function: '' .* or else routes"),
         (Plan, routed('"name": "b", "share": 0'), r"routes\[1\].share: 0.0 .* a part > 0"),

@@ -173,6 +173,7 @@ MISTAKES = {
     f"recommend {POISSON} --slo 0.2 --headroom nan": "headroom: nan is not allowed; allowed: a fraction of the SLO",
     f"recommend {POISSON} --slo 0.2 --loads 10:0.1": "loads: (10.0, 0.1) is not allowed; allowed: two multiples of the arrival",
     f"{PREDICT} -b 4 -t 0.1 --payload-bytes 2000000": "batch_size: 4 is not allowed; allowed: at most 3, as an invocation takes",
+    f"{PREDICT} -b 4 -t 0.1 --payload-bytes 9000000": "payload_bytes, answer_bytes: 9000000 is not allowed; allowed: at most",
     f"{PREDICT} -b 16 -t 0.1": "batch_size: 16 is not allowed; allowed: 1 to 8, as the profile measured",
     f"{SIMULATE} size-or-timeout:1000000000,0.1": "batch_size: 1000000000.0 is not allowed; allowed: an integer from 1 to 65536",
     f"{SIMULATE} static:0": "batch_size: 0 is not allowed; allowed: an integer",

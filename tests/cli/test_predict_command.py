@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sluice.batching.documents import ServiceProfile, read, write
+from sluice.batching.documents import LinearServiceTime, ServiceProfile, read, write
 from sluice.optimizer.arrivals import poisson
 from sluice.optimizer.billing.cost import BatchCost
 
@@ -177,3 +177,19 @@ def test_a_number_of_environments_that_cannot_be_estimated_is_refused(profile: s
     assert "pinged_every: 400.0 is not allowed" in late and "up to 300, for which an unused environment is kept" in late
     many = ("predict", "--poisson", "40000", "--profile", profile, "--memory", "1769", "-b", "1", "-t", "0", "--provisioned", "3")
     assert "as more than 100 batches may be under way" in exit_of(*many)[2]
+
+
+def test_a_machine_taken_for_a_function_and_a_trace_of_another_rate_are_warned_of(tmp_path: Path, exit_of: Run) -> None:
+    (tmp_path / "gpu.json").write_bytes(
+        write(ServiceProfile(function="http://gpu:8500", service_time=LinearServiceTime(0.01, 0.001), max_batch_size=8))
+    )
+    (tmp_path / "trace.csv").write_text("time\n" + "".join(f"{i / 20}\n" for i in range(200)))
+    where = "--profile", str(tmp_path / "gpu.json"), "--memory", "1769"
+    machine = "warning: http://gpu:8500 is a machine; as --profile it is taken for a function"
+    for rate, told in (("20", False), ("90", True)):
+        _, _, err = exit_of("predict", "--poisson", rate, *where, *SETTING[2:], "--trace", str(tmp_path / "trace.csv"))
+        assert machine in err
+        assert ("latencies are at 90 requests/s, costs those of the trace, with 20 a second" in err) == told
+    asked = "simulate", "--poisson", "20", "--requests", "500", *where, "--policy", "no-batching"
+    assert machine in exit_of(*asked)[2]
+    assert machine not in exit_of(*asked, "--worker", f"{tmp_path / 'gpu.json'}:1", "--servers", "2")[2]
