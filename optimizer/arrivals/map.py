@@ -275,6 +275,8 @@ def stationary_distribution(generator: Array) -> Array:
         When there is more than one such vector: the chain falls apart.
     """
     n = generator.shape[-1]
+    if n == 1:
+        return np.ones(generator.shape[:-1])
     system = np.swapaxes(generator, -1, -2).copy()
     scale = np.abs(system).max(axis=(-1, -2), keepdims=True)
     system /= np.where(scale > 0, scale, 1.0)
@@ -286,6 +288,6 @@ def stationary_distribution(generator: Array) -> Array:
     except np.linalg.LinAlgError:
         raise InvalidInput("D0 + D1", generator.tolist(), "an irreducible chain: some phases never meet") from None
     solution = np.clip(solution, 0.0, None)
-    if n > 1 and not np.isfinite(solution).all():
+    if not np.isfinite(solution).all():
         raise InvalidInput("D0 + D1", generator.tolist(), "an irreducible chain: some phases never meet")
     return np.asarray(solution / solution.sum(axis=-1, keepdims=True))
