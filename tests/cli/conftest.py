@@ -18,6 +18,8 @@ import pytest
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, write
 from sluice.cli.main import main
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.cold_starts import ColdStarts
 
 Run = Callable[..., tuple[int, str, str]]
 SEARCHES = (
@@ -41,10 +43,23 @@ def _once(search: Callable[..., Any]) -> Callable[..., Any]:
     return searched
 
 
+_estimated: dict[tuple[object, ...], ColdStarts] = {}
+
+
+def _estimated_once(arrivals: ArrivalProcess, *told: float) -> ColdStarts:
+    """What is known of the cold starts of arrivals that another question had too."""
+    return _estimated.setdefault((arrivals.D0.tobytes(), arrivals.D1.tobytes(), *told), ColdStarts(arrivals, *told))
+
+
 @pytest.fixture(scope="module")
 def searched_once() -> Iterator[None]:
-    """For tests of what is asked and of how answers are told: what a question was answered in one test it is in the next."""
+    """For tests of what is asked and of how answers are told: what a question was answered in one test it is in the next.
+
+    And a frontier has few points, each of which is a search of its own.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sluice.optimizer.recommend.comparisons.N_FRONTIER", 4)
+        patch.setattr("sluice.optimizer.recommend.function_starts.ColdStarts", _estimated_once)
         for module, name in SEARCHES:
             owner = importlib.import_module(module)
             patch.setattr(owner, name, _once(getattr(owner, name)))

@@ -125,9 +125,19 @@ class Slow:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("program", ["sluice worker", "sluice.lambda_fn.worker"])
-@pytest.mark.parametrize("model", ["slow.py:Slow", "named=slow.py:Slow"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("program", "model", "number"),
+    [
+        ("sluice worker", "slow.py:Slow", signal.SIGTERM),
+        ("sluice worker", "named=slow.py:Slow", signal.SIGINT),
+        ("sluice.lambda_fn.worker", "slow.py:Slow", signal.SIGINT),
+        ("sluice.lambda_fn.worker", "named=slow.py:Slow", signal.SIGTERM),
+        pytest.param("sluice worker", "slow.py:Slow", signal.SIGINT, marks=pytest.mark.proof),
+        pytest.param("sluice worker", "named=slow.py:Slow", signal.SIGTERM, marks=pytest.mark.proof),
+        pytest.param("sluice.lambda_fn.worker", "slow.py:Slow", signal.SIGTERM, marks=pytest.mark.proof),
+        pytest.param("sluice.lambda_fn.worker", "named=slow.py:Slow", signal.SIGINT, marks=pytest.mark.proof),
+    ],
+)
 def test_a_worker_that_is_told_to_end_while_a_model_is_loaded_leaves_nothing_behind(
     program: str, model: str, number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -312,6 +312,6 @@ def test_a_number_that_may_be_of_milliseconds_is_a_question() -> None:
 
 
 def test_a_list_of_memory_sizes_is_one_option_or_several(exit_of: Run, profile: str) -> None:
-    asked = ("recommend", "--poisson", "60", "--profile", profile, "--slo", "200ms", "--policies", "size-or-timeout")
+    asked = ("recommend", "--poisson", "60", "--profile", profile, "--slo", "200ms", "--timeout", "100ms")
     once = exit_of(*asked, "--memory", "512,1769")
     assert once[0] == 0 and once == exit_of(*asked, "--memory", "512", "--memory", "1769")

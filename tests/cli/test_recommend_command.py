@@ -368,7 +368,7 @@ def test_a_plan_of_both_is_written_and_does_in_simulation_what_was_predicted(
     html = report.read_text()
     assert "On the trace itself: kept, " in html and "% of the requests by the function" in html
     assert f"{both['workers']} × core:0.002, {both['memory_mb']} MB" in html
-    code, out, _ = exit_of("recommend", *told)
+    code, out, _ = exit_of("recommend", *told, "--trace", str(trace))
     said = " ".join(out.split())
     assert code == 0 and "at the last moment the function with" in said and "% less in all than" in said
 
@@ -383,6 +383,7 @@ def test_bytes_price_what_moves_them_and_bound_the_batch(ask: tuple[str, ...], d
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_names_the_command_that_gives_it_again(ask: tuple[str, ...], tmp_path: Path, exit_of: Run) -> None:
     report = tmp_path / "pages" / "it's out.html"  # in a directory that is new
     code, out, err = exit_of(*ask, "--slo", "p95=0.1", "--slo", "p99=0.2", "--report", str(report), "--json")

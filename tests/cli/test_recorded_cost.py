@@ -17,6 +17,7 @@ from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.fits import arrival_document, fit_arrivals
 from sluice.optimizer.traces.trace import read_trace
 
+pytestmark = pytest.mark.usefixtures("searched_once")
 Run = Callable[..., tuple[int, str, str]]
 Shown = Callable[..., str]
 Document = Callable[..., dict[str, Any]]

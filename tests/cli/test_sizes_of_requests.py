@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,14 @@ Run = Callable[..., tuple[int, str, str]]
 Shown = Callable[..., str]
 Document = Callable[..., dict[str, Any]]
 ASK = ("recommend", "--poisson", "50", "--slo", "0.3", "--profile")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_resamples() -> Iterator[None]:
+    """An interval of each answer that is rough, of which no more is asked here than that it is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sluice.optimizer.recommend.size_sampling.RESAMPLES", 8)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +108,9 @@ def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(answered: Answ
 def test_the_verdict_agrees_with_the_rate_from_which_queues_pay_on_the_record(
     usd: str, ask: tuple[str, ...], trace: str, shown_by: Shown
 ) -> None:
-    text = " ".join(shown_by(*ask, "--trace", trace, "--size-column", "tokens", "--buffer-per-month", usd).split())
+    text = " ".join(
+        shown_by(*ask, "--trace", trace, "--size-column", "tokens", "--size-classes", "2", "--buffer-per-month", usd).split()
+    )
     found = re.match(r"(Deploy|Do not deploy).* at ([\d.]+) requests/s, .*?; it pays from ([\d.]+) requests/s on\.", text)
     assert found is not None and (found[1] == "Deploy") == (float(found[3]) <= float(found[2])), text[:300]
 
@@ -112,7 +122,7 @@ def test_an_answer_for_some_sizes_is_run_on_a_trace_of_others(
     """Held out: the mix is that of one file, the run that of another."""
     past = tmp_path / "past.csv"
     past.write_text("tokens\n" + "\n".join(f"{size:.0f}" for size in long_tailed(4000, seed=11)))
-    answer = document_of(*ask, "--sizes", str(past), "--trace", trace, "--size-column", "tokens")
+    answer = document_of(*ask, "--sizes", str(past), "--trace", trace, "--size-column", "tokens", "--size-classes", "2")
     seen, _, _ = answered
     assert answer["sizes"]["mean"] != seen["sizes"]["mean"] and answer["simulated"]["n_requests"] == 4000
     predicted = answer["plan"]["predicted"]
@@ -240,11 +250,11 @@ def test_a_plan_of_size_classes_is_run_by_class_and_in_all(
 
 @pytest.mark.full
 def test_what_recommend_runs_on_a_trace_is_what_simulate_runs(
-    ask: tuple[str, ...], sized: str, trace: str, tmp_path: Path, document_of: Document
+    sized: str, trace: str, answered: Answered, document_of: Document
 ) -> None:
     """The same arrivals and sizes, by the same code."""
-    out, told = str(tmp_path / "plan.json"), ("--trace", trace, "--size-column", "tokens")
-    confirmed = document_of(*ask, *told, "--out", out, "--size-classes", "2")["simulated"]
+    answer, plan, _ = answered
+    confirmed, out, told = answer["simulated"], str(plan), ("--trace", trace, "--size-column", "tokens")
     run = document_of("simulate", "--poisson", "50", "--profile", sized, *told, "--policy", out, "--slo", "0.3")["policies"][out]
     assert (run["latency"]["p95"], run["cost"]["per_request"]) == (confirmed["latency"]["p95"], confirmed["cost_per_request"])
     assert (run["violation_ratios"], run["cold_starts"]) == (confirmed["late"], confirmed["cold_starts"])
