@@ -1,6 +1,7 @@
 """The choice of an arrival process: by evidence, for traces of every kind, and window by window."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from sluice.batching.documents import ArrivalDocument, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, dispersion_of_counts, mmpp2, poisson
-from sluice.optimizer.fits import Candidate, Gate, WaitError, arrival_document, fit_arrivals, fit_windows
+from sluice.optimizer.fits import ArrivalFit, Candidate, Gate, WaitError, arrival_document, fit_arrivals, fit_windows
 from sluice.optimizer.fits.choice import LONGLIST, SHORTLIST, choose
 from sluice.optimizer.fits.gaps import stretches
 from sluice.optimizer.function.latency import predict_latency
@@ -47,8 +48,14 @@ def test_auto_takes_poisson_for_a_poisson_trace(n: int) -> None:
     assert fit.why == "its waits are those of the trace within chance"
 
 
-def test_auto_takes_an_mmpp2_for_the_trace_of_one() -> None:
-    fit = fit_arrivals(Trace(mmpp2(50, 5, 1, 2).sample(30_000, np.random.default_rng(1))))
+@pytest.fixture(scope="module")
+def of_two_phases() -> ArrivalFit:
+    """The choice for more gaps of an MMPP2 than candidates are compared on."""
+    return fit_arrivals(Trace(mmpp2(50, 5, 1, 2).sample(20_000, np.random.default_rng(1))))
+
+
+def test_auto_takes_an_mmpp2_for_the_trace_of_one(of_two_phases: ArrivalFit) -> None:
+    fit = of_two_phases
     assert fit.arrivals.model == "mmpp" and fit.arrivals.n_phases == 2
 
 
@@ -66,14 +73,18 @@ def gaps_of_every_kind() -> dict[str, Array]:
     }
 
 
+@cache
+def fit_of(kind: str) -> ArrivalFit:
+    return fit_arrivals(Trace(gaps_of_every_kind()[kind]))
+
+
 SLOW = ("many at one time", "very long silences")  # a second or two each: their rates differ by a million
 KINDS = [pytest.param(kind, marks=pytest.mark.proof) if kind in SLOW else kind for kind in gaps_of_every_kind()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_auto_fits_any_trace_and_keeps_its_rate(kind: str) -> None:
-    trace = Trace(gaps_of_every_kind()[kind])
-    fit = fit_arrivals(trace)
+    trace, fit = Trace(gaps_of_every_kind()[kind]), fit_of(kind)
     assert fit.arrivals.arrival_rate == pytest.approx(trace.arrival_rate)
     assert fit.error is not None and 0 <= fit.error.area < 1
     assert any(candidate is fit.best for candidate in fit.tried) and fit.best.error is not None
@@ -150,15 +161,15 @@ def test_a_slow_swing_of_the_rate_is_not_taken_for_poisson_though_its_waits_are(
     assert dispersion_of_counts(fit.arrivals, [10.0])[0] > 2
 
 
-def test_what_is_chosen_was_finished_with_all_the_gaps() -> None:
-    fit = fit_arrivals(Trace(mmpp2(50, 5, 1, 2).sample(20_000, np.random.default_rng(1))))
+def test_what_is_chosen_was_finished_with_all_the_gaps(of_two_phases: ArrivalFit) -> None:
+    fit = of_two_phases
     assert fit.best.n_gaps == fit.n_gaps == 20_000
     assert {one.n_gaps for one in fit.tried} == {12_000, 20_000}
 
 
 @pytest.mark.full
 def test_one_silence_of_all_the_time_costs_no_more_candidates_than_any_trace() -> None:
-    fit = fit_arrivals(Trace(gaps_of_every_kind()["one silence of all the time"]))
+    fit = fit_of("one silence of all the time")
     assert sum(one.error is not None for one in fit.tried) <= 3 + SHORTLIST + LONGLIST
 
 

@@ -54,7 +54,7 @@ def drawn_classes(data: st.DataObject, classes: list[RequestClass], n: int) -> I
 # --- the same table, the same stimuli
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(strategies.policies_with_tables_beside(), min_size=1, max_size=3), classes, st.data(), gaps, service, splits)
 def test_every_batch_is_that_of_a_batcher_that_knows_the_slacks(
     tables: list[Policy],
@@ -78,7 +78,7 @@ def test_every_batch_is_that_of_a_batcher_that_knows_the_slacks(
 
 
 @pytest.mark.full
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data(), classes, gaps, service, st.none() | environments, splits)
 def test_all_that_a_deployment_may_have_serves_classes_as_specified(
     data: st.DataObject,
@@ -106,7 +106,7 @@ def test_all_that_a_deployment_may_have_serves_classes_as_specified(
 
 
 @pytest.mark.full
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(strategies.any_tables, environments, classes, st.data(), gaps, service, splits)
 def test_environments_serve_classes_as_specified(
     policy: Policy,

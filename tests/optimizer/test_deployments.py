@@ -39,7 +39,7 @@ def deterministic(*seconds: float) -> ServiceTimes:
 
 
 @pytest.mark.full
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(strategies.policies(), environments, gaps, service, splits)
 def test_a_function_with_environments_serves_as_specified(
     policy: Policy, environments: Environments, gaps: list[float], service: ServiceTimes, sizes: list[int]
@@ -50,7 +50,7 @@ def test_a_function_with_environments_serves_as_specified(
 
 
 @pytest.mark.full
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data(), gaps, service, st.none() | environments, splits)
 def test_servers_that_change_with_a_function_beside_them_serve_as_specified(
     data: st.DataObject, gaps: list[float], service: ServiceTimes, environments: Environments | None, sizes: list[int]
@@ -77,7 +77,7 @@ serving = st.tuples(strategies.policies(), st.none() | environments, service)
 
 
 @pytest.mark.full
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(strategies.policies(), st.lists(serving, min_size=1, max_size=MAX_BESIDE), st.none() | environments, gaps, service, splits)
 def test_tables_beside_one_another_serve_as_specified_each_with_its_own(
     policy: Policy,
@@ -96,7 +96,7 @@ def test_tables_beside_one_another_serve_as_specified_each_with_its_own(
     assert run_in_chunks(deployment, times, sizes) == run_deployment(deployment, times, rng())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(of_one_column, min_size=1, max_size=3), st.data(), gaps, service, splits)
 def test_tables_beside_one_another_release_the_batches_that_a_batcher_does(
     tables: list[Policy], data: st.DataObject, gaps: list[float], service: ServiceTimes, sizes: list[int]
@@ -304,7 +304,7 @@ def test_energy_is_that_of_the_batches() -> None:
 def test_percentiles_cover_the_true_one_as_often_as_they_say() -> None:
     """M/D/1 at load 0.5: the 95th percentile of the wait against 40 runs of 20 000 requests."""
     true = simulate_deployments(
-        {"a": Deployment(policies.greedy(1), deterministic(0.01))}, SampledArrivals(poisson(50), 4_000_000, 99)
+        {"a": Deployment(policies.greedy(1), deterministic(0.01))}, SampledArrivals(poisson(50), 1_000_000, 99)
     )["a"].percentile(95)
     hits = 0
     for seed in range(40):
@@ -327,10 +327,10 @@ def test_arrivals_and_service_times_of_one_seed_know_nothing_of_each_other() -> 
             simulate_deployments(queue, SampledArrivals(poisson(90), 1000, seed), seed=other)["a"].mean_latency.value
             for seed, other in pairs
         ]
-        for pairs in (zip(range(300), range(300), strict=True), zip(range(300), range(300, 600), strict=True))
+        for pairs in (zip(range(100), range(100), strict=True), zip(range(100), range(100, 200), strict=True))
     ]
     same, apart = (np.array(column) for column in means)
-    assert abs(same.mean() - apart.mean()) < 4 * math.hypot(same.std(), apart.std()) / math.sqrt(300)
+    assert abs(same.mean() - apart.mean()) < 4 * math.hypot(same.std(), apart.std()) / math.sqrt(100)
 
 
 def test_a_mean_latency_is_that_of_those_answered() -> None:

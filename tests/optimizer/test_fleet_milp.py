@@ -68,7 +68,7 @@ def test_the_most_served_then_the_most_accurate_then_the_fewest_swaps_of_all_pla
 
 @pytest.mark.full
 def test_of_many_placements_as_good_the_one_with_the_fewest_swaps_is_taken() -> None:
-    for seed in range(12):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         devices = rng.integers(1, 4, 2)
         running = np.array([rng.multinomial(n, np.ones(4) / 4) for n in devices])
@@ -81,7 +81,7 @@ def test_of_many_placements_as_good_the_one_with_the_fewest_swaps_is_taken() -> 
 
 
 def test_pruning_leaves_the_optimum_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    problems = [random_fleet(np.random.default_rng(seed), Size(8, 2, 12, 2), 0.1 * seed) for seed in range(2, 12)]
+    problems = [random_fleet(np.random.default_rng(seed), Size(8, 2, 12, 2), 0.1 * seed) for seed in range(2, 12, 2)]
     pruned = [solve_fleet(problem, gap=EXACT) for problem in problems]
     assert sum(worth_hosting(p).sum() for p in problems) < 0.9 * sum((p.throughput > 0).sum() for p in problems)
     monkeypatch.setattr(milp, "worth_hosting", lambda problem: problem.throughput > 0)
@@ -174,7 +174,7 @@ def test_a_demand_of_nearly_nothing_is_served_beside_a_large_one(demand: float) 
 
 
 def test_the_largest_headroom_serves_all_and_a_larger_one_does_not() -> None:
-    for seed in range(4):
+    for seed in range(2):
         problem = random_fleet(np.random.default_rng(seed), SMALL, 0.5)
         room = milp.largest_headroom(problem, 100.0)
         assert 1 < room < 100 and milp.largest_headroom(problem, 1.01) == pytest.approx(1.01)
@@ -184,7 +184,7 @@ def test_the_largest_headroom_serves_all_and_a_larger_one_does_not() -> None:
 
 
 def test_what_converged_is_within_the_gap_of_the_bound_also_from_a_placement_that_runs() -> None:
-    for seed in range(6):
+    for seed in range(3):
         rng = np.random.default_rng(seed)
         first = solve_fleet(random_fleet(rng, SMALL, 0.4), gap=0.5)
         moved = first.problem.with_demand(first.problem.demand * rng.uniform(0.8, 1.2, SMALL.families))
@@ -240,7 +240,7 @@ def test_nothing_can_be_served() -> None:
 
 
 def test_devices_wanted_are_the_fewest_that_serve_all() -> None:
-    for seed in range(4):
+    for seed in range(2):
         problem = random_fleet(np.random.default_rng(seed), SMALL, 1.6)
         for d, wanted in enumerate(milp.devices_wanted(problem)):
             assert wanted is not None and wanted > 0

@@ -157,7 +157,7 @@ def test_cold_starts_are_counted_at_each_load_for_each_function() -> None:
 
 
 def test_what_cannot_win_even_warm_is_left_out_and_nothing_else() -> None:
-    arrivals, cold = poisson(0.5), profile(largest=4, init=2.0)
+    arrivals, cold = poisson(0.5), profile(largest=3, init=2.0)
     search = sizes_of(cold, arrivals, 0.06)
     alone = [sizes_of(cold, arrivals, 0.06, limits=Limits(memory_sizes=(memory_mb,))).least for memory_mb in MEMORY_SIZES]
     assert search.least == pytest.approx(np.min(alone, axis=0), rel=1e-12)

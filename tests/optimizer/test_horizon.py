@@ -45,7 +45,7 @@ def test_phases_that_outlast_a_run_are_met_in_it_as_often_as_in_equilibrium() ->
     slow = long_phases(1e6)
     apart = [simulated(poisson(rate)).by_function.value for rate in (40.0, 4.0)]
     mixed = (40 * apart[0] + 4 * apart[1]) / 44
-    for seed in range(3):
+    for seed in range(2):
         setting = simulated(slow, seed)
         low, high = setting.by_function.low, setting.by_function.high
         assert setting.settled and setting.n_requests <= MOST_REQUESTS

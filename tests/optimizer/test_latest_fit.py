@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from sluice.batching.documents import LinearServiceTime, ServiceProfile, Slo
 from sluice.optimizer.arrays import Array
@@ -59,7 +60,8 @@ def test_of_steady_arrivals_one_fit_an_hour_is_made_however_often_plans_are_comp
 
     monkeypatch.setattr(candidates, "fitted", counted)
     times = np.cumsum(np.random.default_rng(1).exponential(1 / 5, 30_000))  # 100 minutes
-    run = simulate_control(SETUP, times, settings=TuningSettings(period=300.0), step=30.0)
+    small = TuningSetup("m", (Slo(0.1, 95),), structs.replace(PROFILE, max_batch_size=4), memory_sizes=(1769,))
+    run = simulate_control(small, times, settings=TuningSettings(period=300.0), step=30.0)
     assert len(run.decisions) > 20
     late = [at for at in fits if at > 1800.0]  # when as many are known as are fitted
     assert 1 <= len(late) <= 2 and len(fits) <= 8

@@ -69,7 +69,7 @@ def test_that_all_of_a_batch_are_late_together_is_noticed_as_well() -> None:
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_promise_that_is_just_kept_is_broken_no_sooner_in_the_mean_than_was_asked(together: bool) -> None:
-    first = [next(alarms(PromiseWatch(SLO, 200.0), batches(0.05, 5000, seed, together)), 5000) for seed in range(40)]
+    first = [next(alarms(PromiseWatch(SLO, 200.0), batches(0.05, 5000, seed, together)), 5000) for seed in range(25)]
     assert np.mean(first) > 200
 
 

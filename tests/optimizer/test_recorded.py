@@ -56,6 +56,12 @@ def answer(question: Question) -> Answer:
     return recommend(question)
 
 
+@pytest.fixture(scope="module")
+def law(question: Question) -> Answer:
+    """The same without what was recorded."""
+    return recommend(replace(question, recorded=None))
+
+
 def test_every_setting_of_the_answer_costs_what_a_run_over_the_record_comes_to(answer: Answer) -> None:
     question = answer.question
     assert question.recorded is not None
@@ -66,8 +72,7 @@ def test_every_setting_of_the_answer_costs_what_a_run_over_the_record_comes_to(a
         assert setting.cost.fixed_terms == (setting.fitted.fixed_terms if setting.fitted else None)
 
 
-def test_without_a_record_nothing_is_billed_on_one(question: Question) -> None:
-    law = recommend(replace(question, recorded=None))
+def test_without_a_record_nothing_is_billed_on_one(question: Question, law: Answer) -> None:
     assert law.best.fitted is None and law.arrival_rate == question.arrivals.arrival_rate
 
 
@@ -105,9 +110,11 @@ def test_a_record_of_few_arrivals_is_run_too(answer: Answer, n: int) -> None:
     assert seen is not None and seen.cost is not None and len(seen.late) == 1
 
 
-def test_what_moves_is_the_same_next_time_and_workers_by_the_hour_cost_by_how_fast_requests_come(question: Question) -> None:
+def test_what_moves_is_the_same_next_time_and_workers_by_the_hour_cost_by_how_fast_requests_come(
+    question: Question, answer: Answer
+) -> None:
     moved = replace(question, billing=replace(question.billing, payload_bytes=1000, answer_bytes=1000))
-    plain, moving = recommend(question).cost_again, recommend(moved).cost_again
+    plain, moving = answer.cost_again, recommend(moved).cost_again
     assert plain is not None and moving is not None and moving.value > plain.value
     assert moving.high - moving.low == pytest.approx(plain.high - plain.low)
     worker = ServiceProfile(function="http://w:80", service_time=LinearServiceTime(0.004, 0.0005), max_batch_size=8)
@@ -120,9 +127,8 @@ def test_what_moves_is_the_same_next_time_and_workers_by_the_hour_cost_by_how_fa
     assert drifting.high - drifting.low > 3 * (steady.high - steady.low)
 
 
-def test_of_no_record_and_of_what_is_free_nothing_is_said_of_what_comes_next(question: Question) -> None:
-    answer = recommend(replace(question, recorded=None))
-    assert answer.cost_again is None and "come next" not in wording.billed_on(answer)[0]
+def test_of_no_record_and_of_what_is_free_nothing_is_said_of_what_comes_next(question: Question, law: Answer) -> None:
+    assert law.cost_again is None and "come next" not in wording.billed_on(law)[0]
     free = machine_offer(
         "w", ServiceProfile(function="http://w:80", service_time=LinearServiceTime(0.004, 0.0005), max_batch_size=8), 0.0, 8
     )
@@ -160,9 +166,8 @@ def test_the_break_even_rate_agrees_with_the_verdict_on_the_record(answer: Answe
     assert rate is not None and wording.pays(answer) == (answer.arrival_rate >= rate)
 
 
-def test_the_break_even_rate_is_where_the_recorded_costs_meet(question: Question) -> None:
+def test_the_break_even_rate_is_where_the_recorded_costs_meet(question: Question, answer: Answer) -> None:
     """With a fixed cost that the saving here just pays, the rate is the one here."""
-    answer = recommend(question)
     saved = answer.no_batching.cost.by_request - answer.best.cost.by_request
     prices = question.billing.prices
     per_month = saved * answer.arrival_rate * SECONDS_PER_MONTH
@@ -171,9 +176,8 @@ def test_the_break_even_rate_is_where_the_recorded_costs_meet(question: Question
     assert dear.break_even_arrival_rate == pytest.approx(answer.arrival_rate, rel=0.01)
 
 
-def test_a_budget_that_the_process_is_within_and_the_record_is_not_is_said(question: Question) -> None:
-    quick = replace(question, recorded=None)
-    fitted = recommend(quick).best.cost.per_request
+def test_a_budget_that_the_process_is_within_and_the_record_is_not_is_said(law: Answer) -> None:
+    quick, fitted = law.question, law.best.cost.per_request
     slow = recorded(np.arange(0.0, 2000.0, 2.0))  # who comes alone costs more
     answer = recommend(replace(quick, recorded=slow, goal=Goal(max_cost=1.2 * fitted)))
     assert "that is beyond the budget, which the process is within" in wording.billed_on(answer)[0]

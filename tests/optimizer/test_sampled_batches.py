@@ -102,7 +102,7 @@ def test_arrivals_of_any_rate_and_hold_are_answered_and_met_by_the_event_loop() 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("slo", [0.3, 2.0])
+@pytest.mark.parametrize("slo", [pytest.param(0.3, marks=pytest.mark.proof), 2.0])
 def test_a_recommendation_is_made_for_whatever_a_fit_returns_and_its_slo_is_surely_kept(slo: float) -> None:
     profile = read(
         ServiceProfile, b'{"function": "f", "service_time": {"intercept": 0.004, "slope": 0.0005}, "max_batch_size": 32}'

@@ -49,11 +49,17 @@ def answer() -> SharingAnswer:
     return recommend_sharing(offered(machine(0.02)), THREE)
 
 
-def test_a_group_is_served_by_workers_where_these_cost_less(answer: SharingAnswer) -> None:
+@pytest.fixture(scope="module")
+def by_functions() -> SharingAnswer:
+    """The answer where no workers are offered."""
+    return recommend_sharing(asked(), THREE)
+
+
+def test_a_group_is_served_by_workers_where_these_cost_less(answer: SharingAnswer, by_functions: SharingAnswer) -> None:
     (queue,) = answer.queues
     assert isinstance(queue, WorkerQueue) and queue.policy.servers == queue.setting.workers == 1
     assert queue.cost.machines * queue.arrival_rate * 3600 == pytest.approx(0.02)
-    assert answer.cost.per_request < recommend_sharing(asked(), THREE).cost.per_request
+    assert answer.cost.per_request < by_functions.cost.per_request
     assert all(low <= of.slo.latency for of, (_, low, _) in zip(queue.applications, map(queue.reached, range(3)), strict=True))
 
 
@@ -202,10 +208,10 @@ def test_no_partition_over_functions_and_workers_is_cheaper_than_what_is_found(s
     assert workers.asked < 31  # of 31 groups
 
 
-def test_workers_too_dear_for_every_group_are_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_too_dear_for_every_group_are_not_simulated(by_functions: SharingAnswer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searched, "WorkerTrials", None)  # who simulates fails
     dear = recommend_sharing(offered(machine(5.0)), THREE)
-    assert dear.cost == recommend_sharing(asked(), THREE).cost and not dear.cut_short
+    assert dear.cost == by_functions.cost and not dear.cut_short
 
 
 def test_the_least_that_is_said_of_a_group_is_beneath_what_it_comes_to(answer: SharingAnswer) -> None:
@@ -260,8 +266,8 @@ def test_phases_that_no_run_shows_leave_a_group_to_the_function() -> None:
     assert workers.least((0,)) < 1.0 and workers.cheapest((0,), 1.0) is None
 
 
-def test_what_rests_on_no_fit_is_taken_up_to_the_premium() -> None:
-    (by_function,) = recommend_sharing(asked(), THREE).queues
+def test_what_rests_on_no_fit_is_taken_up_to_the_premium(by_functions: SharingAnswer) -> None:
+    (by_function,) = by_functions.queues
     hour = 0.95 * by_function.cost.per_request * by_function.arrival_rate * 3600
     for part, rests in ((0.0, True), (0.1, False)):
         (queue,) = recommend_sharing(offered(machine(hour), goal=Goal(premium=part)), THREE).queues

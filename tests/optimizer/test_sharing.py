@@ -16,7 +16,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload, written
 from sluice.optimizer.billing.cost import Billing, invocation_costs
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
-from sluice.optimizer.recommend import Application, Goal, Question, ServedQueue, recommend_sharing
+from sluice.optimizer.recommend import Application, Goal, Question, ServedQueue, SharingAnswer, recommend_sharing
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.queues_on_record import billed, merged
 from sluice.optimizer.recommend.served_queue import cost_of_queues
@@ -409,8 +409,13 @@ EVERY_LOAD = Goal(loads=(0.1, 100.0))
 
 
 @pytest.fixture(scope="module")
-def for_every_load() -> ServedQueue:
-    (queue,) = recommend_sharing(asked(goal=EVERY_LOAD), THREE).queues
+def answer_for_every_load() -> SharingAnswer:
+    return recommend_sharing(asked(goal=EVERY_LOAD), THREE)
+
+
+@pytest.fixture(scope="module")
+def for_every_load(answer_for_every_load: SharingAnswer) -> ServedQueue:
+    (queue,) = answer_for_every_load.queues
     return queue
 
 
@@ -450,8 +455,10 @@ def test_a_queue_for_every_load_is_nearly_as_cheap_at_its_rates_and_cheaper_beyo
 
 
 @pytest.mark.full
-def test_the_plan_of_a_queue_for_every_load_has_its_functions_beside_one_another(for_every_load: ServedQueue) -> None:
-    answer = recommend_sharing(asked(goal=EVERY_LOAD), THREE)
+def test_the_plan_of_a_queue_for_every_load_has_its_functions_beside_one_another(
+    answer_for_every_load: SharingAnswer, for_every_load: ServedQueue
+) -> None:
+    answer = answer_for_every_load
     plan = read(Plan, write(answer.plan("m")))
     check_waits(plan, 60.0)
     assert [plan.function, *(each.function for each in plan.beside)] == [of.called for of in for_every_load.functions]

@@ -61,7 +61,7 @@ def test_what_grows_too_old_is_dropped_at_a_completion_too() -> None:
     assert run.dispatch_times.tolist() == [44 / 64, 46 / 64] and run.batch_of.tolist() == [0, -1, -1, 1]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(strategies.policies(), st.none() | st.integers(1, 9), gaps_in_ticks | any_gaps, service_in_ticks)
 def test_every_batch_is_the_batchers_member_by_member(
     policy: Policy, servers: int | None, gaps: list[float], service: ServiceTimes

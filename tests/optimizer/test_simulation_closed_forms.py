@@ -40,7 +40,7 @@ def exponential(mean: float, batch_size: int = 1) -> ServiceTimes:
 
 
 def replications(
-    deployment: Deployment, arrivals: ArrivalProcess, latencies: Sequence[float] = (), n: int = 40_000
+    deployment: Deployment, arrivals: ArrivalProcess, latencies: Sequence[float] = (), n: int = 20_000
 ) -> list[RunStatistics]:
     return [
         simulate_deployments({"it": deployment}, SampledArrivals(arrivals, n, seed), latencies, seed)["it"]

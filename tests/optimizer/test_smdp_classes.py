@@ -38,7 +38,7 @@ def two_classes(
     return ClassProblem.of(classes, law(mean), energy, 1, 1e3, power_weight)
 
 
-@pytest.mark.parametrize("law", ["deterministic", "erlang", "hyperexponential"])
+@pytest.mark.parametrize("law", ["deterministic", "erlang", pytest.param("hyperexponential", marks=pytest.mark.proof)])
 def test_classes_of_one_weight_are_one_class_and_the_table_reads_their_sum(law: str) -> None:
     problem = two_classes((2.0, 2.0), law=LAWS[law])
     found, one = solve_classes(problem), solve(problem.without_classes)

@@ -266,7 +266,7 @@ def test_random_service_times_cost_what_is_predicted() -> None:
 # --- what must hold whatever the numbers
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10**6))
 def test_no_other_table_costs_less(seed: int) -> None:
     rng = np.random.default_rng(seed)

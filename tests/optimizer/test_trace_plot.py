@@ -62,9 +62,10 @@ def test_traces_of_every_shape_can_be_drawn(gaps: np.ndarray, tmp_path: Path) ->
 
 @pytest.mark.full
 def test_a_figure_is_written_as_its_suffix_says_and_twice_the_same(trace: Trace, tmp_path: Path) -> None:
+    figure = plot_trace(trace)
     for suffix, begins in ((".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
         path = tmp_path / "new" / f"trace{suffix}"
-        write_figure(plot_trace(trace), path)
+        write_figure(figure, path)
         assert path.read_bytes().startswith(begins)
     write_figure(plot_trace(trace), tmp_path / "again.svg")
     assert (tmp_path / "again.svg").read_bytes() == (tmp_path / "new" / "trace.svg").read_bytes()

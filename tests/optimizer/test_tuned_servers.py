@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ def setup_of(energy: bool = True, servers: int = 1) -> TuningSetup:
     return TuningSetup("m", (SLO,), profile, offers=offers, max_batch_size=BATCH, servers=servers)
 
 
+@cache
 def busy_at_three_times(servers: int, seed: int) -> tuple[ControlledRun, float]:
     """Workers of whom each answers 340 requests/s at the most, before whom 200/s become 600/s at once; and when (s)."""
     points = [ProfilePoint(1, b, ServiceTime(0.03 + 0.002 * b), 0.03 + 0.002 * b) for b in (1, 2, 4, 8, 16, 32)]

@@ -192,6 +192,7 @@ def run_of(study: Study, system: str) -> Run:
     return run
 
 
+@pytest.mark.proof
 def test_the_page_and_its_figures_are_made_of_what_is_kept(study: Study, tmp_path: Path) -> None:
     write(study, tmp_path)
     kept = read(tmp_path)
@@ -201,6 +202,7 @@ def test_the_page_and_its_figures_are_made_of_what_is_kept(study: Study, tmp_pat
     assert page(read(tmp_path)) == text
 
 
+@pytest.mark.proof
 def test_every_system_is_counted_over_all_requests_and_none_passes_the_bound(study: Study) -> None:
     limit = run_of(study, "bound")
     for system in SYSTEMS:
@@ -225,6 +227,7 @@ def test_the_bound_lets_a_device_change_variants_within_a_window(folder: Path) -
     assert all(75.0 < window.accuracy < 100.0 for window in windows)
 
 
+@pytest.mark.proof
 def test_what_hangs_on_the_machine_is_kept_apart_from_the_runs(study: Study, tmp_path: Path) -> None:
     """The planners' seconds are in the facts alone, under ``measured``."""
     assert study.facts.measured.decisions["ours, 2 devices"][1] > 0
@@ -243,6 +246,7 @@ def test_demand_drawn_again_keeps_the_counts_of_every_second(folder: Path) -> No
             assert (np.diff(again.arrivals[name]) >= 0).all()
 
 
+@pytest.mark.proof
 def test_a_family_that_no_device_serves_in_time_is_all_violations(study: Study) -> None:
     for run in study.of("deadlines", "30"):
         assert run.violations >= 0.5
