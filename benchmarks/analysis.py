@@ -7,11 +7,8 @@ One core, compiled code warm, CPU time, median of the runs.
 
 from __future__ import annotations
 
-import os
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.linalg import expm
 
+from benchmarks.one_core import on_one_core
 from benchmarks.smoke import usually
 from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
@@ -35,7 +33,6 @@ from sluice.optimizer.service.times import ServiceTimes
 
 R = TypeVar("R")
 
-ONE_CORE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 RUNS = usually(5, smoke=1)
 ARRIVALS = mmpp2(400, 20, 2, 0.2)
 LATENCY = 0.2
@@ -214,11 +211,16 @@ def resident() -> float:
 
 def main() -> None:
     """Measure in a process that has one core."""
-    subprocess.run([sys.executable, "-m", "benchmarks.analysis"], env={**os.environ, **ONE_CORE}, check=True)
+    on_one_core("analysis", measured)
 
 
-if __name__ == "__main__":
+def measured() -> None:
+    """Print all tables."""
     terminal = Console()
     one_setting(terminal)
     predictions(terminal)
     whole_search(terminal)
+
+
+if __name__ == "__main__":
+    main()

@@ -36,7 +36,7 @@ from sluice.local.redis_server import RedisServer
 
 SIZES = usually((1_000, 10_000, 30_000, 100_000, 600_000), smoke=(100_000,))
 AT_ONCE, LARGEST = 32, 8  # requests of a process that wait at once; of a batch
-WARM = usually(1.5, smoke=0.3)  # s until processes know of each other
+WARM = usually(1.5, smoke=0.1)  # s until processes know of each other
 RUNS = usually(3, smoke=1)
 
 
@@ -108,7 +108,7 @@ def main() -> None:
         keep_freed_memory()  # as a process that serves does
         print(json.dumps(uvloop.run(_serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))))
         return
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else usually(3.0, smoke=0.3)
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else usually(3.0, smoke=0.1)
     print("| bytes | processes | CPU of the buffer, us a request | of Redis | requests/s |\n|---|---|---|---|---|")
     with RedisServer(port=0) as server:
         for size in SIZES:

@@ -25,19 +25,22 @@ from sluice.local.redis_server import RedisServer
 CONNECTIONS = 64
 SECONDS = usually(8.0, smoke=0.1)
 ROUNDS = usually(3, smoke=1)
+BARE, REDIS = {"bare": "bare HTTP server"}, {"redis": "in Redis"}
+KINDS = BARE | usually({"memory": "queue in memory", "unmeasured": "in Redis, batches not recorded"}, smoke={}) | REDIS
+"""What serves, and how it is called."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
     """Measure every server ``ROUNDS`` times, interleaved, and print medians."""
-    rows: dict[str, list[dict[str, float]]] = {"bare": [], "memory": [], "unmeasured": [], "redis": []}
+    rows: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     for _ in range(ROUNDS):
         for kind, results in rows.items():
             results.append(measure(kind))
     medians = {kind: {key: statistics.median(r[key] for r in results) for key in results[0]} for kind, results in rows.items()}
     floor = medians["bare"]["requests_per_second"]
     table = Table(title=f"No-op function, batch size 32, timeout 5 ms, {CONNECTIONS} connections, median of {ROUNDS}")
-    for name in ("", "bare HTTP server", "queue in memory", "in Redis, batches not recorded", "in Redis"):
+    for name in ("", *KINDS.values()):
         table.add_column(name, justify="right" if name else "left")
     for name, show in LINES:
         table.add_row(name, *(show(middle) for middle in medians.values()))

@@ -54,7 +54,7 @@ PROCESSES: dict[str, ArrivalProcess] = {
         [mmpp2(40.0, 5.0, 1.0, 1.0), mmpp2(25.0, 10.0, 0.1, 0.1), mmpp2(20.0, 15.0, 0.01, 0.01)]
     ),
 }
-LATE_BATCHES, SERVED_BATCHES = usually((500_000, 300_000), smoke=(10_000, 10_000))  # at which nothing changes
+LATE_BATCHES, SERVED_BATCHES = usually((500_000, 300_000), smoke=(2_000, 2_000))  # at which nothing changes
 SCVS = (0.0025, 0.01, 0.04, 0.1, 0.2, 0.5)
 RATIOS = (1.25, 1.5, 2.0, 1 / 1.5)
 HOW_LATE = ("each request by itself", "all of a batch together", "ten batches in a row, all late")

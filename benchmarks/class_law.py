@@ -6,9 +6,6 @@ down first. Both answers are compared. One core, compiled code warm, CPU time, m
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -19,7 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy.integrate import quad
 
-from benchmarks.analysis import ONE_CORE, PERCENTILES, service, timed
+from benchmarks.analysis import PERCENTILES, service, timed
+from benchmarks.one_core import on_one_core
 from benchmarks.smoke import usually
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
@@ -99,10 +97,15 @@ def bursty_classes(console: Console) -> None:
 
 def main() -> None:
     """Measure in a process that has one core."""
-    subprocess.run([sys.executable, "-m", "benchmarks.class_law"], env={**os.environ, **ONE_CORE}, check=True)
+    on_one_core("class_law", measured)
 
 
-if __name__ == "__main__":
+def measured() -> None:
+    """Print all tables."""
     terminal = Console()
     poisson_classes(terminal)
     bursty_classes(terminal)
+
+
+if __name__ == "__main__":
+    main()

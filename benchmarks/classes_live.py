@@ -42,8 +42,8 @@ from sluice.profiler.samples import Sample
 MODEL = "sleeper"
 FUNCTION = f"{MODEL}-{MEMORY}"
 LAW = {"SLUICE_SLEEPER_INTERCEPT": "0.03", "SLUICE_SLEEPER_SLOPE": "0.008"}  # s, s a request
-BATCHES = (1, 2, 4, 8, 16)
-WARM = 8  # environments that are started before
+BATCHES = usually((1, 2, 4, 8, 16), smoke=(1, 4))
+WARM = usually(8, smoke=1)  # environments that are started before
 NAMES = ("interactive", "report")
 PERCENTILES = (50, 95, 99)
 
@@ -59,9 +59,9 @@ class Expected(NamedTuple):
 def main() -> None:
     """Print the percentiles and the cost: predicted, simulated on the requests that are sent, and measured."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rates", default="50,5")
+    parser.add_argument("--rates", default=usually("50,5", smoke="20,5"))
     parser.add_argument("--slos", default="0.2,1")
-    parser.add_argument("--seconds", type=float, default=usually(60.0, smoke=2.0))
+    parser.add_argument("--seconds", type=float, default=usually(60.0, smoke=0.5))
     options = parser.parse_args()
     rates, promises = (tuple(map(float, given.split(","))) for given in (options.rates, options.slos))
     rng = np.random.default_rng(SEED)

@@ -43,7 +43,7 @@ from sluice.local.sleeper import Sleeper
 MODEL, MEMORY = "sleeper", 1769
 BASE, EACH = 0.03, 0.002  # s
 SLOWER, MORE = 1.5, 3.0
-WINDOW = 2.0  # s, of which the percentile is looked at
+WINDOW = usually(2.0, smoke=0.4)  # s, of which the percentile is looked at
 CONFIDENCE = 0.95  # one-sided, with which a window is late
 STARTED = 30.0  # s that a process may take to start
 
@@ -210,7 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rate", type=float, default=40.0)
     parser.add_argument("--slo", type=float, default=0.15)
-    parser.add_argument("--phase", type=float, default=usually(60.0, smoke=2.5))
+    parser.add_argument("--phase", type=float, default=usually(60.0, smoke=1.0))
     parser.add_argument("--seed", type=int, default=7, help="of the arrivals")
     parser.add_argument("--journal", type=Path, help="where the controller writes what it decided")
     options = parser.parse_args()

@@ -54,7 +54,7 @@ BASE, EACH, SPREAD = 0.03, 0.002, 0.05  # s, s, and of the logarithm
 WAITS = 0.08  # s, at most
 SLO = Slo(0.15)
 TICK = 0.05  # s, between two calls of a buffer that bring batches
-TIMED = usually(20.0, smoke=1.0)  # s for which reading and watching are timed apart
+TIMED = usually(20.0, smoke=0.5)  # s for which reading and watching are timed apart
 
 
 def profile_of(model: str) -> ServiceProfile:
@@ -295,12 +295,12 @@ def _entries(journal: Path) -> list[Entry]:
 def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--models", type=int, default=usually(10, smoke=2))
+    parser.add_argument("--models", type=int, default=usually(10, smoke=1))
     parser.add_argument("--rate", type=float, default=usually(500.0, smoke=200.0))
     parser.add_argument("--size", type=int, default=4)
-    parser.add_argument("--period", type=float, default=usually(300.0, smoke=2.0))
-    parser.add_argument("--warm", type=float, default=usually(60.0, smoke=3.0))
-    parser.add_argument("--seconds", type=float, default=usually(330.0, smoke=6.0))
+    parser.add_argument("--period", type=float, default=usually(300.0, smoke=0.5))
+    parser.add_argument("--warm", type=float, default=usually(60.0, smoke=2.0))
+    parser.add_argument("--seconds", type=float, default=usually(330.0, smoke=1.0))
     parser.add_argument("--idle", type=int, default=0)
     parser.add_argument("--controller", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()

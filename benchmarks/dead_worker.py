@@ -39,7 +39,7 @@ from sluice.lambda_fn.contract import JSON
 from sluice.optimizer.arrays import Array
 
 MODEL, INTERCEPT, SLOPE = "sleeper", 0.02, 0.002  # s, s for each request
-WORKERS, LARGEST = 3, 16
+WORKERS, LARGEST = usually(3, smoke=2), 16
 LOADS = usually((0.4, 0.7, 0.9), smoke=(0.7,))  # of what the workers that are left answer at most
 ROUNDS = usually(3, smoke=1)
 PATIENCE = 10.0  # s

@@ -48,8 +48,9 @@ NETWORK = "mlp"
 NAMED = {"SLUICE_MODEL_NAME": NETWORK}
 MEMORY_SIZES = usually((442, 885, 1769), smoke=(1769,))
 BATCH_SIZES = usually("1,2,4,8,16,32", smoke="1,8")
-PROFILED = usually((), smoke=("--min-runs", "2", "--max-runs", "3", "--max-seconds", "5"))
+PROFILED = usually((), smoke=("--min-runs", "2", "--max-runs", "3", "--max-seconds", "2"))
 SLEEPER = {"SLUICE_SLEEPER_INTERCEPT": "0.016", "SLUICE_SLEEPER_SLOPE": "0.0012"}  # s, s a request
+FITTED = usually((), smoke=("--model", "poisson"))
 RATES = usually((10.0, 30.0), smoke=(20.0,))  # requests/s
 SECONDS = usually(60.0, smoke=2.0)
 WINDOW = 100  # requests
@@ -141,7 +142,7 @@ def deployed(
     known, ahead = times[: len(times) // 2], times[len(times) // 2 :]
     ahead = ahead[ahead - ahead[0] < seconds] - ahead[0]
     arrivals, plan_file, sent = folder / "arrivals.json", folder / "recommended.json", folder / "sent.csv"
-    sluice("fit", written(folder / "known.csv", known), "--kind", "timestamps", "--out", arrivals)
+    sluice("fit", written(folder / "known.csv", known), "--kind", "timestamps", *FITTED, "--out", arrivals)
     asked = ("--profile", profile, "--slo", f"p{PERCENTILE}={slo:g}", "--architecture", "x86_64", "--json")
     answer = sluice("recommend", "--arrivals", arrivals, *asked, "--model", NETWORK, "--out", plan_file)
     on_these = ("--arrivals", arrivals, "--trace", written(sent, ahead), *asked)

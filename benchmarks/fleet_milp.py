@@ -8,9 +8,6 @@ demand is a part of what the fleet could serve of it at most. Wall-clock time, o
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +18,7 @@ from rich.table import Table
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import block_array, coo_array, eye_array, kron
 
-from benchmarks.smdp import ONE_CORE
+from benchmarks.one_core import on_one_core
 from benchmarks.smoke import usually
 from sluice.optimizer.fleet import FleetProblem, FleetSolution, solve_fleet
 from sluice.optimizer.fleet.pareto import worth_hosting
@@ -188,10 +185,15 @@ def moved(rng: np.random.Generator, solution: FleetSolution, gap: float) -> Flee
 
 def main() -> None:
     """Measure in a process that has one core."""
-    subprocess.run([sys.executable, "-m", "benchmarks.fleet_milp"], env={**os.environ, **ONE_CORE}, check=True)
+    on_one_core("fleet_milp", measured)
 
 
-if __name__ == "__main__":
+def measured() -> None:
+    """Print all tables."""
     terminal = Console(width=150)
     both(terminal)
     counts(terminal)
+
+
+if __name__ == "__main__":
+    main()

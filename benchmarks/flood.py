@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 import numpy as np
 
 from benchmarks.buffer_throughput import cpu
-from benchmarks.overload import BATCH_SIZE, INTERCEPT, PORT, SLOPE, closed_loop, serving, sleeper_plan
+from benchmarks.overload import BATCH_SIZE, INTERCEPT, SLOPE, closed_loop, serving
 from benchmarks.smoke import usually
 from sluice.batching.documents import RequestClass, Slo
 from sluice.batching.policy import INF, Policy, greedy
@@ -31,7 +31,6 @@ STRICT, BEST_EFFORT = RequestClass("strict", Slo(0.25)), RequestClass("best-effo
 SHARE = 1 / 3  # of the capacity, that the strict class asks for
 PATIENCE = 60.0  # s
 SEED = 7
-URL = f"http://127.0.0.1:{PORT}/models/sleeper"
 
 
 def main() -> None:
@@ -39,11 +38,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--stores", default=usually("memory,redis", smoke="memory"))
     parser.add_argument("--alone", default=usually("2,4", smoke="2"))
-    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=1.0))
+    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=0.3))
     parser.add_argument("--multiple", type=float, default=usually(10.0, smoke=2.0))
     options = parser.parse_args()
     tables = {"greedy": greedy(BATCH_SIZE, servers=1)}
     tables |= {f"{alone} alone": apart(int(alone)) for alone in filter(None, options.alone.split(","))}
+    tables = dict(list(tables.items())[usually(0, smoke=1) :])
     print(
         f"batches of up to {BATCH_SIZE} requests, {INTERCEPT + SLOPE * BATCH_SIZE:g} s; best effort {options.multiple:g} x capacity"
     )
@@ -55,16 +55,17 @@ def main() -> None:
         for name, table in tables.items():
             with ExitStack() as stack:
                 where = stack.enter_context(RedisServer()).url if store == "redis" else "memory://"
-                plan = sleeper_plan(table, slo=STRICT.slo, classes=[STRICT, BEST_EFFORT])
-                server = stack.enter_context(serving(where, plan))
-                capacity = capacity or closed_loop(URL, 3 * BATCH_SIZE)
+                plan = {"slo": STRICT.slo, "classes": [STRICT, BEST_EFFORT]}
+                buffer, address = stack.enter_context(serving(where, table, **plan))
+                url = f"{address}/models/sleeper"
+                capacity = capacity or closed_loop(url, 3 * BATCH_SIZE)
                 rng = np.random.default_rng(SEED)
                 strict = arrivals(SHARE * capacity, 2 * options.seconds, rng)
                 flood = arrivals(options.multiple * capacity, options.seconds, rng)
-                before = cpu(server.pid)
-                ran = run(with_a_flood(strict, flood, options.seconds))
-                busy = (cpu(server.pid) - before) / ran.seconds
-                part = answered(BEST_EFFORT) / (capacity * options.seconds)
+                before = cpu(buffer)
+                ran = run(with_a_flood(url, strict, flood, options.seconds))
+                busy = (cpu(buffer) - before) / ran.seconds
+                part = answered(address, BEST_EFFORT) / (capacity * options.seconds)
             latency, flooded = np.where(ran.answered, ran.latency, np.inf), ran.intended >= options.seconds
             p95 = [1e3 * np.percentile(latency[which], 95, method="inverted_cdf") for which in (~flooded, flooded)]
             late = 1e3 * ran.lateness_percentile(99)
@@ -89,19 +90,19 @@ def arrivals(rate: float, seconds: float, rng: np.random.Generator) -> Array:
     return np.sort(rng.uniform(0, seconds, rng.poisson(rate * seconds)))
 
 
-async def asked(each: RequestClass, times: Array) -> Replay:
+async def asked(url: str, each: RequestClass, times: Array) -> Replay:
     """Requests of a class at these times."""
-    return await replay(times, URL, body=b"1", headers={"sluice-class": each.name}, timeout=PATIENCE)
+    return await replay(times, url, body=b"1", headers={"sluice-class": each.name}, timeout=PATIENCE)
 
 
-async def with_a_flood(strict: Array, flood: Array, after: float) -> Replay:
+async def with_a_flood(url: str, strict: Array, flood: Array, after: float) -> Replay:
     """The strict class; best effort comes beside it so many seconds later, and goes when all of the former are answered.
 
     The strict class has its connections from before: where the flood keeps a process from taking new ones the kernel drops some.
     """
-    following = asyncio.ensure_future(asked(STRICT, strict))
+    following = asyncio.ensure_future(asked(url, STRICT, strict))
     await asyncio.sleep(after)
-    best_effort = asyncio.ensure_future(asked(BEST_EFFORT, flood))
+    best_effort = asyncio.ensure_future(asked(url, BEST_EFFORT, flood))
     ran = await following
     best_effort.cancel()
     with suppress(asyncio.CancelledError):
@@ -109,9 +110,9 @@ async def with_a_flood(strict: Array, flood: Array, after: float) -> Replay:
     return ran
 
 
-def answered(each: RequestClass) -> float:
+def answered(address: str, each: RequestClass) -> float:
     """Requests of a class that were, by the metrics."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as response:
+    with urllib.request.urlopen(f"{address}/metrics") as response:
         lines = response.read().decode().splitlines()
     start = f'sluice_class_latency_seconds_count{{class="{each.name}",'
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(start))

@@ -43,11 +43,11 @@ from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 
 MODELS = usually(1000, smoke=20)
-SECONDS = usually(20.0, smoke=1.0)
+SECONDS = usually(20.0, smoke=0.5)
 SCRAPES = usually(5, smoke=1)
-LOOKED = usually(6.0, smoke=0.5)  # seconds for which the idle loop is watched: the page takes a sample in 5
+LOOKED = usually(6.0, smoke=0.2)  # seconds for which the idle loop is watched: the page takes a sample in 5
 ASKED = usually(100, smoke=10)  # requests meanwhile, at least
-SETTLES = usually(5.0, smoke=1.0)  # seconds after the start, in which every queue is announced
+SETTLES = usually(5.0, smoke=0.3)  # seconds after the start, in which every queue is announced
 STARTS = 120.0  # seconds
 ASKED_EVERY = 0.02  # seconds between two requests to one model
 PLACE = "model-%04d"
@@ -63,7 +63,7 @@ def main() -> None:
     if told.serve:
         serve(int(told.serve[0]), told.serve[1], told.models)
         return
-    columns = {models: measure(models, told.seconds) for models in (1, told.models)}
+    columns = {models: measure(models, told.seconds) for models in (*usually((1,), smoke=()), told.models)}
     table = Table(title=f"Idle models on one process, {told.seconds:g} s")
     for name in ("", *(f"{models} models" if models > 1 else "1 model" for models in columns), "ratio"):
         table.add_column(name, justify="right" if name else "left")

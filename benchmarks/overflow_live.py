@@ -43,8 +43,8 @@ MODEL, MEMORY = "googlenet", 1769
 EACH = 0.0467  # s of a request
 SLEEPER = sleeper(MODEL, 0.0, EACH)
 LARGEST, LARGEST_OF_FUNCTION = 16, 4
-ARRIVALS = mmpp2(60, 6, 0.2, 0.1)
-MOST_WORKERS = 4
+ARRIVALS = usually(mmpp2(60, 6, 0.2, 0.1), smoke=mmpp2(20, 2, 0.2, 0.1))
+MOST_WORKERS = usually(4, smoke=2)
 PRICE = 0.0425  # USD an hour of a worker, a quarter of a c5.xlarge
 HEADROOM = 0.1
 ALONE, GAP, SETTLING = usually((80, 0.15, 20), smoke=(8, 0.05, 2))  # that measure the way: requests, s between, not counted
@@ -62,7 +62,7 @@ class Answered(NamedTuple):
 def main() -> None:
     """Print a row for the prediction, the simulation and the run, and a line that compares the first and the last."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=usually(1000, smoke=60))
+    parser.add_argument("--requests", type=int, default=usually(1000, smoke=30))
     parser.add_argument("--slo", type=float, default=usually(0.2, smoke=1.0))  # a slow machine takes longer than 0.2 s
     options = parser.parse_args()
     name = f"{MODEL}-{MEMORY}"

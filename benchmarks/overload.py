@@ -27,12 +27,12 @@ from benchmarks.buffer_throughput import cpu, wait_for
 from benchmarks.smoke import usually
 from sluice.batching.documents import Plan, PolicyDocument, Slo, write
 from sluice.batching.policy import Policy, greedy
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, replay, run
 
 INTERCEPT, SLOPE, BATCH_SIZE = 0.02, 0.004, 16  # s, s, requests: 84 ms a full batch
-CALM, AFTER = usually((5.0, 10.0), smoke=(0.5, 1.5))  # s before and after
-WORKER_PORT, PORT = 18570, 18571
+CALM, AFTER = usually((5.0, 10.0), smoke=(0.2, 0.3))  # s before and after
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--slo", type=float)
     parser.add_argument("--multiples", default=usually("3,10", smoke="3"))
     parser.add_argument("--patience", default=usually("2,60", smoke="2"))
-    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=1.0))
+    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=0.3))
     parser.add_argument("--each-second", action="store_true")
     options = parser.parse_args()
     print(f"batches of up to {BATCH_SIZE} requests, {INTERCEPT + SLOPE * BATCH_SIZE:g} s; SLO {options.slo} s")
@@ -54,13 +54,13 @@ def main() -> None:
             with ExitStack() as stack:
                 url = stack.enter_context(RedisServer()).url if options.redis else "memory://"
                 slo = Slo(options.slo) if options.slo is not None else None
-                server = stack.enter_context(serving(url, sleeper_plan(greedy(BATCH_SIZE, servers=1), slo=slo)))
-                url = f"http://127.0.0.1:{PORT}/models/sleeper"
+                buffer, address = stack.enter_context(serving(url, greedy(BATCH_SIZE, servers=1), slo=slo))
+                url = f"{address}/models/sleeper"
                 capacity = closed_loop(url, 3 * BATCH_SIZE)  # two batches more than are at work
                 times = arrivals(capacity, multiple, options.seconds)
-                before = cpu(server.pid)
+                before = cpu(buffer)
                 result = run(replay(times, url, body=b"1", timeout=patience))
-                busy = (cpu(server.pid) - before) / result.seconds
+                busy = (cpu(buffer) - before) / result.seconds
             shown = row(result, capacity, options.seconds)
             print(f"{capacity:6.0f}/s  {multiple:5g}  {patience:6g} s  {shown}  {busy:.0%}", flush=True)
             if options.each_second:
@@ -77,7 +77,7 @@ def closed_loop(url: str, connections: int) -> float:
         "--connections",
         str(connections),
         "--seconds",
-        usually("4", smoke="0.5"),
+        usually("4", smoke="0.2"),
     ]
     result = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     assert not result["failures"], result["first_failure"]
@@ -117,25 +117,22 @@ def each_second(result: Replay, capacity: float) -> str:
     return "answers of each second over the capacity: " + " ".join(f"{count / capacity:.2f}" for count in counts)
 
 
-def sleeper_plan(policy: Policy, **fields: Any) -> Plan:
-    """What the buffer is to do for the worker."""
-    return Plan(model="sleeper", function=f"http://127.0.0.1:{WORKER_PORT}/", policy=PolicyDocument.of(policy), **fields)
-
-
 @contextmanager
-def serving(url: str, plan: Plan) -> Iterator[subprocess.Popen[bytes]]:
-    """The worker and the buffer."""
+def serving(url: str, policy: Policy, **fields: Any) -> Iterator[tuple[int, str]]:
+    """The worker and the buffer, whose plan has this policy and these fields: the process id of the latter, and its address."""
+    worker_port, port = chosen_port(), chosen_port()
+    plan = Plan(model="sleeper", function=f"http://127.0.0.1:{worker_port}/", policy=PolicyDocument.of(policy), **fields)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (directory / "plan.json").write_bytes(write(plan))
         model = {"SLUICE_MODEL_NAME": "sleeper", "SLUICE_SLEEPER_INTERCEPT": str(INTERCEPT), "SLUICE_SLEEPER_SLOPE": str(SLOPE)}
-        worker = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(WORKER_PORT)]
+        worker = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(worker_port)]
         stack.enter_context(child(worker, model))
-        wait_for(WORKER_PORT)
-        buffer = [sys.executable, "-m", "sluice.cli.main", "serve", "--port", str(PORT), "--log-level", "warning"]
+        wait_for(worker_port)
+        buffer = [sys.executable, "-m", "sluice.cli.main", "serve", "--port", str(port), "--log-level", "warning"]
         process = stack.enter_context(child([*buffer, "--redis-url", url, "--plans", f"file:{directory}"], {}))
-        wait_for(PORT)
-        yield process
+        wait_for(port)
+        yield process.pid, f"http://127.0.0.1:{port}"
 
 
 @contextmanager

@@ -44,7 +44,7 @@ from rich.table import Table
 from benchmarks.buffer_throughput import wait_for
 from benchmarks.request_load import WARM
 from benchmarks.smoke import usually
-from benchmarks.worker import cpu_of_tree, family_of
+from benchmarks.worker import JSON, cpu_of_tree, family_of, until_it_answers
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import greedy, size_or_timeout
 from sluice.local.ports import chosen_port
@@ -83,6 +83,12 @@ class Scenario(NamedTuple):
     head_length: int = 0
     """Bytes of JSON before a binary tensor."""
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of a request."""
+        binary = {"content-type": "application/octet-stream", "inference-header-content-length": str(self.head_length)}
+        return binary if self.head_length else JSON
+
 
 def main() -> None:
     """Measure every scenario and print a table of each."""
@@ -103,7 +109,10 @@ def main() -> None:
 
 
 def scenarios(others: Sequence[str], quick: bool) -> list[Scenario]:
-    """All; the quick ones are a worker that works, Poisson arrivals, large tensors, of which a smoke run leaves out the first."""
+    """All; the quick ones are a worker that works, Poisson arrivals, large tensors, of which a smoke run leaves out the first.
+
+    A smoke run has one of ours serve each of them.
+    """
     beside = (*others, *OURS)
     numbers = numbers_in_json(64)
     found = [Scenario(f"echo {n}", "echo", numbers, (*beside, *INSIDE), n) for n in (64, 256)]
@@ -116,7 +125,9 @@ def scenarios(others: Sequence[str], quick: bool) -> list[Scenario]:
         found += [Scenario(f"JSON {kilobytes} KB", "total", numbers_in_json(size // 8), beside, 16 if size > 10_000 else 64)]
         head, raw = tensor_of(size // 4)
         found += [Scenario(f"OIP {kilobytes} KB", "tensors", head + raw, binary, 16 if size > 10_000 else 64, None, len(head))]
-    return [found[2], found[4], found[8]][usually(0, smoke=1) :] if quick else found
+    if usually(False, smoke=True):
+        return [found[4]._replace(servers=(MEMORY,)), found[8]._replace(servers=(REDIS,))]
+    return [found[2], found[4], found[8]] if quick else found
 
 
 def numbers_in_json(n: int) -> bytes:
@@ -165,9 +176,8 @@ def load(url: str, processes: Sequence[int], scenario: Scenario, body: Path, sec
     command = [sys.executable, "-m", "benchmarks.request_load", url, "--body", str(body), "--seconds", str(seconds)]
     command += ["--connections", str(scenario.connections)]
     command += [] if scenario.rate is None else ["--rate", str(scenario.rate)]
-    if scenario.head_length:
-        command += ["--header", "content-type: application/octet-stream"]
-        command += ["--header", f"inference-header-content-length: {scenario.head_length}"]
+    for name, value in scenario.headers.items():
+        command += ["--header", f"{name}: {value}"]
     before = sum(map(cpu_of_tree, processes))
     result: Result = json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)
     if first := result.pop("first_failure"):
@@ -214,7 +224,7 @@ def started(name: str, scenario: Scenario) -> Iterator[tuple[str, list[int]]]:
             url, processes = _ours(stack, name, scenario)
         else:
             url, processes = _peer(stack, name, scenario)
-        until_it_answers(url, scenario)
+        until_it_answers(url, scenario.body, scenario.headers)  # it may listen before its plan is loaded
         yield url, processes
 
 
@@ -276,16 +286,6 @@ def child(command: Sequence[str], environment: dict[str, str], port: int) -> Ite
         with contextlib.suppress(ProcessLookupError):  # what it left behind
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def until_it_answers(url: str, scenario: Scenario) -> None:
-    """A server may listen before its plan or its model is loaded."""
-    command = ["curl", "--silent", "--fail", "--retry", "60", "--retry-delay", "1", "--retry-all-errors", "--output", os.devnull]
-    headers = ["--header", "content-type: application/json"]
-    if scenario.head_length:
-        headers = ["--header", "content-type: application/octet-stream"]
-        headers += ["--header", f"inference-header-content-length: {scenario.head_length}"]
-    subprocess.run([*command, *headers, "--data-binary", "@-", url], input=scenario.body, check=True)
 
 
 def shared_memory(pid: int) -> float:

@@ -41,8 +41,9 @@ from tests.optimizer.deployment_loop import run_deployment
 Process = Generator[simpy.Event, None, None]
 
 ROUNDS = usually(3, smoke=1)
-COMPILED, PLAIN = usually((3_000_000, 60_000), smoke=(60_000, 2_000))  # requests a run
-LENGTHS = usually((10**6, 10**7, 10**8), smoke=(10**4, 10**5))  # of the runs whose memory is measured
+COMPILED, PLAIN = usually((3_000_000, 60_000), smoke=(6_000, 200))  # requests a run
+LENGTHS = usually((10**6, 10**7, 10**8), smoke=(10**4,))  # of the runs whose memory is measured
+KEPT_LENGTHS = usually(LENGTHS[:-1], smoke=LENGTHS)  # of those that keep all latencies
 BATCH_SIZE = 32
 TIMEOUT = 0.005
 SECONDS: Array = 0.00105 + 0.000305 * np.arange(1, BATCH_SIZE + 1, dtype=np.float64)
@@ -71,7 +72,7 @@ CASES = {
         0.008,
     ),
 }
-CLASSED, N_CLASSES = "size or timeout", (1, 2, 4, 16)
+CLASSED, N_CLASSES = "size or timeout", usually((1, 2, 4, 16), smoke=(1, 4))
 BEYOND_A_TABLE = ("Lambda, 3 at once", "1 server and Lambda")  # ``simulate`` knows tables alone
 
 
@@ -103,7 +104,7 @@ def main() -> None:
         memory.add_column(heading, justify="right" if heading else "left")
     memory.add_row("streaming", *(f"{in_its_own_process(stream, n):.0f}" for n in LENGTHS))
     memory.add_row("streaming, random service", *(f"{in_its_own_process(stream_random, n):.0f}" for n in LENGTHS))
-    memory.add_row("simulate", *(f"{in_its_own_process(keep_all, n):.0f}" for n in LENGTHS[:-1]), "")
+    memory.add_row("simulate", *(f"{in_its_own_process(keep_all, n):.0f}" for n in KEPT_LENGTHS))
     console.print(memory)
 
 

@@ -30,8 +30,8 @@ from sluice.lambda_fn.contract import JSON, Batch, Item
 from sluice.optimizer.arrays import Array
 
 MODEL, INTERCEPT, SLOPE = "sleeper", 0.005, 0.001  # s, s for each request
-WORKERS, LARGEST = 4, 16
-AT_ONCE = usually((1, 2, 3, 4), smoke=(2,))
+WORKERS, LARGEST = usually(4, smoke=2), 16
+AT_ONCE = usually((1, 2, 3, 4), smoke=(1,))
 ROUNDS = usually(3, smoke=1)
 
 
@@ -66,7 +66,7 @@ def main() -> None:
     """Print a row for each number of batches at once."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=float, default=4.0, help="as long as the others the slow worker takes")
-    parser.add_argument("--batches", type=int, default=usually(600, smoke=60))
+    parser.add_argument("--batches", type=int, default=usually(600, smoke=30))
     options = parser.parse_args()
     with ExitStack() as stack:
         times = (options.times, *[1.0] * (WORKERS - 1))

@@ -9,11 +9,8 @@ of a process that does that one thing, beyond what it held after small problems 
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,6 +26,7 @@ from benchmarks.approximate_iterations import (
     approximate_policy_iteration,
     approximate_value_iteration,
 )
+from benchmarks.one_core import on_one_core
 from benchmarks.smoke import usually
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.law import ServiceLaw, deterministic, exponential
@@ -39,7 +37,6 @@ from sluice.optimizer.smdp.value_iteration import evaluate_in_finite_chain, solv
 
 R = TypeVar("R")
 
-ONE_CORE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 RUNS = usually(5, smoke=1)
 LONG = 1.0  # s; what takes longer is run once
 ACCURACY = 1e-8  # of the gain
@@ -51,7 +48,7 @@ CASES: tuple[tuple[int, float, Callable[[Array], ServiceLaw]], ...] = (
     (256, 0.5, deterministic),
     (256, 0.9, deterministic),
 )[: usually(5, smoke=1)]
-TABLE_STATE = 160  # s_max of the papers' comparison
+TABLE_STATE = usually(160, smoke=64)  # s_max of the papers' comparison
 TABLE_COSTS = usually((0.0, 100.0), smoke=(100.0,))
 REACHED = 1e-6  # of the gain
 WEIGHTS = np.linspace(0.0, 15.0, usually(100, smoke=5))  # as in figure 4 of the journal version
@@ -296,12 +293,17 @@ def warm_up() -> None:
 
 def main() -> None:
     """Measure in a process that has one core."""
-    subprocess.run([sys.executable, "-m", "benchmarks.smdp"], env={**os.environ, **ONE_CORE}, check=True)
+    on_one_core("smdp", measured)
 
 
-if __name__ == "__main__":
+def measured() -> None:
+    """Print all tables."""
     terminal = Console(width=140)
     warm_up()
     one_problem(terminal)
     approximations(terminal)
     frontier(terminal)
+
+
+if __name__ == "__main__":
+    main()

@@ -73,11 +73,11 @@ LARGEST = 32
 STATIC_SIZES = usually((8, 16, 32), smoke=())
 LOADS = usually((0.3, 0.7), smoke=(0.3,))
 WEIGHTS = (0.5, 1.0, 1.6, 2.0, 3.0, 5.0, 8.0)
-REQUESTS = usually(20_000, smoke=200)
+REQUESTS = usually(20_000, smoke=100)
 PROFILE_LIMITS = usually((1, 3, 6, 12, 24), smoke=(1, 24))
 PROFILE = usually(1200, smoke=100)  # requests for each of them
-PILOT = usually(4000, smoke=300)
-SETTLING = usually(400, smoke=60)  # requests after which a table is in force, and its queue in equilibrium
+PILOT = usually(4000, smoke=120)
+SETTLING = usually(400, smoke=40)  # requests after which a table is in force, and its queue in equilibrium
 ENDING = 4 * LARGEST
 BLOCKS = 20  # of a standard error
 SIMULATED = usually(2_000_000, smoke=100_000)  # requests, where a prediction is by simulation
@@ -487,7 +487,7 @@ def main() -> None:
     """Compare at every load."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks smdp_live", description="The optimal table, live.")
     parser.add_argument(
-        "--scale", type=float, default=usually(1.0, smoke=5.0), help="how many times slower than the model everything goes"
+        "--scale", type=float, default=usually(1.0, smoke=3.0), help="how many times slower than the model everything goes"
     )
     parser.add_argument("--requests", type=int, default=REQUESTS, help="that count, for each policy")
     parser.add_argument("--load", type=float, action="append", help="rho; may be repeated")

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -32,12 +32,12 @@ from benchmarks.overload import BATCH_SIZE, INTERCEPT, SLOPE
 from benchmarks.smoke import usually
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import greedy, size_or_timeout
+from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 
-RATE = 190.0  # requests/s: half of what both workers serve
+RATE = usually(190.0, smoke=50.0)  # requests/s: half of what both workers serve
 PATIENCE = 10.0  # s
-WORKERS, BUFFERS = (18580, 18581), (18590, 18591)
-MINUTE = usually(60.0, smoke=3.0)
+MINUTE = usually(60.0, smoke=1.0)
 
 
 class System:
@@ -46,13 +46,14 @@ class System:
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._plan = directory / "plan.json"
         self._number = 0
+        self._worker_ports, self.buffer_ports = ([chosen_port(), chosen_port()] for _ in range(2))
         self.redis = stack.enter_context(RedisServer())
-        self.workers = [self._worker(port) for port in WORKERS]
-        for port in WORKERS:
+        self.workers = [self._worker(port) for port in self._worker_ports]
+        for port in self._worker_ports:
             wait_for(port)
         self.follow()
-        self.buffers = [self._buffer(port) for port in BUFFERS]
-        for port in BUFFERS:
+        self.buffers = [self._buffer(port) for port in self.buffer_ports]
+        for port in self.buffer_ports:
             wait_for(port)
 
     def follow(self) -> None:
@@ -62,24 +63,24 @@ class System:
         if self._number % 2 == 0:
             waits = size_or_timeout(BATCH_SIZE, 0.005)
             table = type(table)(waits.hold, waits.take, 2)
-        function = ",".join(f"http://127.0.0.1:{port}/" for port in WORKERS)
+        function = ",".join(f"http://127.0.0.1:{port}/" for port in self._worker_ports)
         self._plan.write_bytes(write(Plan(model="sleeper", function=function, policy=PolicyDocument.of(table))))
 
     def kill_buffer(self) -> None:
         self.buffers[0].kill()
         self.buffers[0].wait()
-        self.buffers[0] = self._buffer(BUFFERS[0])
+        self.buffers[0] = self._buffer(self.buffer_ports[0])
 
     def replace_buffer(self) -> None:
         self.buffers[1].terminate()
         self.buffers[1].wait()
-        self.buffers[1] = self._buffer(BUFFERS[1])
+        self.buffers[1] = self._buffer(self.buffer_ports[1])
 
     def kill_worker(self) -> None:
         self.workers[0].kill()
         self.workers[0].wait()
         time.sleep(2.0)
-        self.workers[0] = self._worker(WORKERS[0])
+        self.workers[0] = self._worker(self._worker_ports[0])
 
     def pause_worker(self) -> None:
         self._pause(self.workers[1].pid, 3.0)
@@ -143,8 +144,8 @@ FAULTS: dict[str, Callable[[System], None]] = {
 class Clients:
     """An open loop; ``counts`` are ends of this minute, ``wrong`` those that must not be."""
 
-    def __init__(self, http: aiohttp.ClientSession) -> None:
-        self._http = http
+    def __init__(self, http: aiohttp.ClientSession, ports: Sequence[int]) -> None:
+        self._http, self._ports = http, ports
         self._random = random.Random(3)
         self.counts: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
@@ -166,7 +167,7 @@ class Clients:
 
     async def _ask(self, number: int) -> None:
         body, came = b'{"request": %d}' % number, time.monotonic()
-        url = f"http://127.0.0.1:{BUFFERS[number % 2]}/models/sleeper"
+        url = f"http://127.0.0.1:{self._ports[number % 2]}/models/sleeper"
         try:
             async with asyncio.timeout(PATIENCE):
                 async with self._http.post(url, data=body, headers={"content-type": "application/json"}) as response:
@@ -188,7 +189,7 @@ async def soak(system: System, minutes: int) -> list[list[float]]:
     """The rows; raises ``SystemExit`` where an answer was wrong."""
     loop, rows = asyncio.get_running_loop(), []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        clients = Clients(http)
+        clients = Clients(http, system.buffer_ports)
         begin = time.monotonic()
         running = asyncio.create_task(clients.run(begin + minutes * MINUTE))
         for minute in range(minutes):

@@ -26,9 +26,7 @@ from benchmarks.overload import (
     BATCH_SIZE,
     CALM,
     INTERCEPT,
-    PORT,
     SLOPE,
-    WORKER_PORT,
     arrivals,
     child,
     closed_loop,
@@ -39,6 +37,7 @@ from benchmarks.smoke import usually
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import size_or_timeout
 from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
+from sluice.local.ports import chosen_port
 from sluice.local.replay import replay, run
 
 SERVICE_TIME = INTERCEPT + SLOPE * BATCH_SIZE  # s
@@ -48,23 +47,23 @@ CLOSED_LOOP = 6.0  # s that starting and measuring the capacity take, about
 def main() -> None:
     """Print a row for each patience."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--slots", type=int, default=2)
+    parser.add_argument("--slots", type=int, default=usually(2, smoke=1))
     parser.add_argument("--multiple", type=float, default=3.0)
     parser.add_argument("--patience", default=usually("2,60", smoke="2"))
-    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=1.0))
+    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=0.3))
     parser.add_argument("--until", type=float, default=float("inf"))
-    parser.add_argument("--serve", action="store_true", help="be the stand-in")
+    parser.add_argument("--serve", type=int, metavar="PORT", help="be the stand-in")
     options = parser.parse_args()
-    if options.serve:
-        web.run_app(stand_in(options.slots, options.until), port=WORKER_PORT, print=None)
+    if options.serve is not None:
+        web.run_app(stand_in(options.slots, options.until), port=options.serve, print=None)
         return
     print(f"{options.slots} batches at once of up to {BATCH_SIZE} requests, {SERVICE_TIME:g} s")
     print("capacity  times  patience  goodput  refused  p50, p99 of that  p95 before, under, in 1st, 2nd, later s after")
     for patience in map(float, options.patience.split(",")):
-        with serving(options.slots, options.until):
-            capacity = closed_loop(f"http://127.0.0.1:{PORT}/models/throttled", options.slots * BATCH_SIZE)
+        with serving(options.slots, options.until) as url:
+            capacity = closed_loop(url, options.slots * BATCH_SIZE)
             times = arrivals(capacity, options.multiple, options.seconds)
-            result = run(replay(times, f"http://127.0.0.1:{PORT}/models/throttled", body=b"1", timeout=patience))
+            result = run(replay(times, url, body=b"1", timeout=patience))
         statuses = {int(status): int((result.status == status).sum()) for status in sorted(set(result.status))}
         print(
             f"{capacity:6.0f}/s  {options.multiple:5g}  {patience:6g} s  {row(result, capacity, options.seconds)}  {statuses}",
@@ -99,21 +98,22 @@ def stand_in(slots: int, until: float) -> web.Application:
 
 
 @contextmanager
-def serving(slots: int, until: float) -> Iterator[None]:
-    """The stand-in and the buffer."""
+def serving(slots: int, until: float) -> Iterator[str]:
+    """The stand-in and the buffer; where the model is asked."""
+    stand_in_port, port = chosen_port(), chosen_port()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         table = PolicyDocument.of(size_or_timeout(BATCH_SIZE, 0.02))
         (directory / "plan.json").write_bytes(write(Plan(model="throttled", function="throttled", policy=table)))
         limits = ["--slots", str(slots), "--until", str(until)]
-        stack.enter_context(child([sys.executable, "-m", "benchmarks.throttling", "--serve", *limits], {}))
-        wait_for(WORKER_PORT)
+        stack.enter_context(child([sys.executable, "-m", "benchmarks.throttling", "--serve", str(stand_in_port), *limits], {}))
+        wait_for(stand_in_port)
         keys = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_DEFAULT_REGION": "eu-central-1"}
-        here = {"AWS_ENDPOINT_URL_LAMBDA": f"http://127.0.0.1:{WORKER_PORT}"}
-        buffer = [sys.executable, "-m", "sluice.cli.main", "serve", "--port", str(PORT), "--log-level", "error"]
+        here = {"AWS_ENDPOINT_URL_LAMBDA": f"http://127.0.0.1:{stand_in_port}"}
+        buffer = [sys.executable, "-m", "sluice.cli.main", "serve", "--port", str(port), "--log-level", "error"]
         stack.enter_context(child([*buffer, "--redis-url", "memory://", "--plans", f"file:{directory}"], keys | here))
-        wait_for(PORT)
-        yield
+        wait_for(port)
+        yield f"http://127.0.0.1:{port}/models/throttled"
 
 
 if __name__ == "__main__":

@@ -26,7 +26,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +45,9 @@ from sluice.local.ports import chosen_port
 
 ROUNDS = usually(9, smoke=1)
 SECONDS = usually(1.0, smoke=0.1)
+STARTED = 60.0  # s that a server may take until it answers
+JSON = {"content-type": "application/json"}
+ZEROS = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 64], "data": [0.0] * 64}]}
 CONNECTIONS = 64
 BATCH_SIZE = 32
 WAIT_MS = 1
@@ -200,7 +205,7 @@ def started(server: str, network: Path) -> Iterator[tuple[str, int]]:
     try:
         wait_for(int(port))
         url = f"http://127.0.0.1:{port}{path}"
-        until_it_answers(url)
+        until_it_answers(url, json.dumps(ZEROS).encode())
         yield url, process.pid
     finally:
         process.terminate()
@@ -211,11 +216,17 @@ def started(server: str, network: Path) -> Iterator[tuple[str, int]]:
         process.wait()
 
 
-def until_it_answers(url: str) -> None:
+def until_it_answers(url: str, body: bytes, headers: Mapping[str, str] = JSON) -> None:
     """A server may listen before its model is loaded."""
-    body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 64], "data": [0.0] * 64}]})
-    command = ["curl", "--silent", "--fail", "--retry", "40", "--retry-delay", "1", "--retry-all-errors", "--output", os.devnull]
-    subprocess.run([*command, "--header", "content-type: application/json", "--data", body, url], check=True)
+    deadline = time.monotonic() + STARTED
+    while True:
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, body, dict(headers))).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def cpu_of_tree(pid: int) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import BENCHMARKS, IN_TURN, run
+from benchmarks.one_core import ONE_CORE, on_one_core
 from benchmarks.smoke import VARIABLE, usually
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,21 @@ def test_a_smoke_run_does_less(monkeypatch: pytest.MonkeyPatch) -> None:
     assert usually(5, smoke=1) == 1
 
 
+def test_where_a_process_has_more_than_one_core_another_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr("subprocess.run", lambda command, env, check: started.append((command, env)))
+    for name in ONE_CORE:
+        monkeypatch.delenv(name, raising=False)
+    on_one_core("smdp", lambda: pytest.fail("here"))
+    ((command, told),) = started
+    assert command == [sys.executable, "-m", "benchmarks.smdp"] and ONE_CORE.items() <= told.items()
+    here: list[str] = []
+    for name, value in ONE_CORE.items():
+        monkeypatch.setenv(name, value)
+    on_one_core("smdp", lambda: here.append("measured"))
+    assert here == ["measured"] and len(started) == 1
+
+
 FORKED = """
 import importlib, os, sys
 from benchmarks.__main__ import run
@@ -87,7 +103,7 @@ def test_every_benchmark_runs_through(tmp_path: Path) -> None:
 def _smoke(names: tuple[str, ...], folder: Path) -> dict[str, str]:
     """What is wrong with which of these."""
     command = [sys.executable, "-c", FORKED, str(folder), *names]
-    told = os.environ | {"COLUMNS": "150", VARIABLE: "1"}
+    told = os.environ | ONE_CORE | {"COLUMNS": "150", "SLUICE_LEAVE_DELAY": "0", VARIABLE: "1"}
     ran = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, timeout=900)
     ended = dict(line.split() for line in ran.stdout.splitlines())
     assert tuple(ended) == names, ran.stderr
