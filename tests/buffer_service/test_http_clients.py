@@ -236,7 +236,7 @@ async def client(server, rng, manner):
 MANNERS = ("is patient", "takes slowly", "leaves its answers", "stops", "goes", "garbles")
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in (1, 2))])
 def test_each_client_is_answered_or_cut_off_and_nothing_is_left_of_any(seed):
     async def main():
         rng = random.Random(seed)

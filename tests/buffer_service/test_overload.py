@@ -96,7 +96,7 @@ def arrivals(multiple, capacity=CAPACITY, under=UNDER):
         (3, 60.0, 2, None),
         (3, 0.4, 1, None),
         (3, 60.0, 1, 0.25),
-        pytest.param(10, 2.0, 2, None, marks=pytest.mark.full),
+        pytest.param(10, 2.0, 2, None, marks=pytest.mark.proof),
         pytest.param(10, 60.0, 1, None, marks=pytest.mark.full),
     ],
 )
@@ -129,10 +129,10 @@ def test_goodput_stays_at_the_capacity_refusals_are_at_once_and_all_is_well_a_se
 @pytest.mark.parametrize(
     ("multiple", "patience", "processes", "goodput"),
     [
-        pytest.param(3, 2.0, 1, 0.95, marks=pytest.mark.proof),
+        pytest.param(3, 2.0, 1, 0.95, marks=pytest.mark.full),
         pytest.param(10, 2.0, 1, 0.95, marks=pytest.mark.proof),
         # What callers at the other process have left is not known here, and some of it is computed.
-        pytest.param(3, 2.0, 2, 0.85, marks=pytest.mark.full),
+        pytest.param(3, 2.0, 2, 0.85, marks=pytest.mark.proof),
     ],
 )
 def test_before_a_function_that_is_throttled_for_long_goodput_stays_at_what_it_takes(multiple, patience, processes, goodput):
@@ -161,7 +161,7 @@ def test_before_a_function_that_is_throttled_for_long_goodput_stays_at_what_it_t
     run()
 
 
-@pytest.mark.parametrize("slots", [0, 1])
+@pytest.mark.parametrize("slots", [0, pytest.param(1, marks=pytest.mark.proof)])
 def test_a_function_that_is_throttled_for_three_seconds_costs_no_request(slots):
     @in_virtual_time
     async def run():

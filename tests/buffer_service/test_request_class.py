@@ -343,7 +343,7 @@ def test_a_flood_of_best_effort_is_refused_and_leaves_the_strict_class_as_it_was
 
 
 @pytest.mark.parametrize(
-    ("multiple", "processes"), [(3, 1), pytest.param(10, 1, marks=pytest.mark.full), pytest.param(10, 2, marks=pytest.mark.full)]
+    ("multiple", "processes"), [(3, 1), pytest.param(10, 1, marks=pytest.mark.proof), pytest.param(10, 2, marks=pytest.mark.full)]
 )
 def test_patient_requests_wait_as_long_as_their_promise_allows_and_those_in_between_are_not_refused_for_them(multiple, processes):
     @in_virtual_time

@@ -101,7 +101,7 @@ ONCE_WRONG = {  # seeds beyond these that found a defect
     2014009: "a part that a busy function refused rests on, with its batch, after its route is gone",
     22114: "the size of who had moved to another route, and came again there as the queue was lost, was not recorded",
 }
-PARTS = [part if part < 1 else pytest.param(part, marks=pytest.mark.full if part < 3 else pytest.mark.proof) for part in range(10)]
+PARTS = [part if part < 1 else pytest.param(part, marks=pytest.mark.proof) for part in range(10)]
 
 
 @pytest.mark.parametrize("part", PARTS)
