@@ -29,7 +29,7 @@ from tests.buffer_service.test_failover import AT_ONCE, replica_of
 
 pytestmark = pytest.mark.full
 
-REQUESTS = 2000
+REQUESTS = 800
 
 
 class Worker:
@@ -113,7 +113,7 @@ async def ask(http, url, i):
         return None
 
 
-async def test_two_buffers_on_one_redis_answer_2000_requests_each_with_its_own(redis_server, tmp_path, worker):
+async def test_two_buffers_on_one_redis_answer_each_request_with_its_own(redis_server, tmp_path, worker):
     async with buffers(2, redis_server.url, tmp_path, worker, constructors.size_or_timeout(32, 0.02)) as (http, _, urls):
         answers = await asyncio.gather(*(ask(http, urls[i % 2], i) for i in range(REQUESTS)))
     assert answers == [(200, {"request": i}) for i in range(REQUESTS)]

@@ -32,8 +32,8 @@ SERVED = {"iris": "Iris", "text_encoder": "TextEncoder", "jpeg": "Jpeg", "pytorc
 
 
 def inherited() -> dict[str, str]:
-    """This environment without what was set for another model."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+    """This environment without what was set for another model; and one thread of OpenMP, as more spin for each other."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")} | {"OMP_NUM_THREADS": "1"}
 
 
 class Served:

@@ -22,7 +22,9 @@ import sys, msgspec
 from sluice.local import demo as module
 module.WARM_UP = 4  # requests, each of which may start an environment that computes for half a second
 module.PROBES = 20
-demo = module.Demo(memory_sizes=(885, 1769), batch_sizes=(1, 2, 4), profile_seconds=2.0, replay_seconds=2.0, live_seconds=2.0)
+# At this speed few come at once: each environment of the function that is started for one costs half a second of CPU.
+few = dict(memory_sizes=(885, 1769), batch_sizes=(1, 2, 4), scale=2.0)
+demo = module.Demo(**few, profile_seconds=2.0, replay_seconds=3.0, live_seconds=2.0)
 report = demo.run(lambda line: print(line, file=sys.stderr, flush=True), lambda what, fraction: None)
 print(msgspec.json.encode(report).decode())
 """

@@ -126,7 +126,7 @@ def test_the_violations_that_the_readme_names_are_predicted(options: dict[str, A
 def test_when_demand_grows_accuracy_gives_way_before_requests_do() -> None:
     """Demand rises to over twice the file's and falls again; the control loop against the plan it began with."""
     fleet = read_fleet(EXAMPLE / "fleet.yaml")
-    rng, seconds = np.random.default_rng(2), 60.0
+    rng, seconds = np.random.default_rng(2), 30.0
     arrivals = []
     for rate in fleet.demand.values():
         times = np.sort(rng.uniform(0, seconds, rng.poisson(2.3 * rate * seconds)))

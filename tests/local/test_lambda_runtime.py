@@ -27,7 +27,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, encode_batch
 from sluice.local.bootstrap import Throttle
 from sluice.local.functions import MAX_RESPONSE, Function
-from sluice.local.lambda_runtime import LambdaRuntime, missing_files
+from sluice.local.lambda_runtime import LambdaRuntime, main, missing_files
 from tests.processes import ended
 
 pytestmark = pytest.mark.full
@@ -555,13 +555,19 @@ async def test_the_program_leaves_no_process_however_it_ends(number: signal.Sign
         (None, "No such file or directory"),
     ],
 )
-def test_a_configuration_that_is_wrong_is_told_and_exits_2(text: str | None, message: str, tmp_path: Path) -> None:
+def test_a_configuration_that_is_wrong_is_told_and_exits_2(
+    text: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "config.json"
     if text is not None:
         path.write_text(text)
-    done = subprocess.run([sys.executable, "-m", "sluice.local.lambda_runtime", str(path)], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"sluice.local.lambda_runtime: {path}: ") and message in done.stderr
+    monkeypatch.setattr(sys, "argv", ["sluice.local.lambda_runtime", str(path)])
+    monkeypatch.setattr("sluice.local.lambda_runtime.log_to_stderr", lambda level: None)  # which would stay in this process
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith(f"sluice.local.lambda_runtime: {path}: ") and message in said
 
 
 def start_with(config: dict[str, object], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -59,8 +59,12 @@ def wheel(tmp_path_factory):
     return built
 
 
-def environment(wheel, path, libraries):
-    """An environment that holds the wheel alone; ``libraries`` are put behind it."""
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory):
+    """An environment that holds the wheel, and of the libraries those that are installed with it."""
+    path, libraries = tmp_path_factory.mktemp("bare"), tmp_path_factory.mktemp("libraries")
+    for name in BASE:
+        (libraries / name).symlink_to(Path(sysconfig.get_path("purelib")) / name)
     venv.create(path, with_pip=False)
     python = path / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install", "--quiet", "--no-deps"]
@@ -70,22 +74,13 @@ def environment(wheel, path, libraries):
     return path
 
 
-def run(path, *arguments):
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def run(path, *arguments, **told):
+    """``told`` is what the environment says beside what it says here."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | told
     return subprocess.run([*map(str, arguments)], cwd=path, env=inherited, capture_output=True, text=True, timeout=120)
 
 
-@pytest.fixture(scope="module")
-def full(wheel, tmp_path_factory):
-    return environment(wheel, tmp_path_factory.mktemp("full"), sysconfig.get_path("purelib"))
-
-
-@pytest.fixture(scope="module")
-def bare(wheel, tmp_path_factory):
-    libraries = tmp_path_factory.mktemp("libraries")
-    for name in BASE:
-        (libraries / name).symlink_to(Path(sysconfig.get_path("purelib")) / name)
-    return environment(wheel, tmp_path_factory.mktemp("bare"), libraries)
+EVERY_LIBRARY = {"PYTHONPATH": sysconfig.get_path("purelib")}  # of which the wheel is none, as it is not installed there but linked
 
 
 def test_it_installs_one_package_with_every_file_of_it(wheel):
@@ -97,23 +92,23 @@ def test_it_installs_one_package_with_every_file_of_it(wheel):
     assert held == {name for name in files - links if Path(name).name not in NOT_CODE}
 
 
-def test_every_command_is_there(full):
-    done = run(full, full / "bin" / "sluice", "--help")
+def test_every_command_is_there(bare):
+    done = run(bare, bare / "bin" / "sluice", "--help", **EVERY_LIBRARY)
     assert done.returncode == 0
     assert set(re.findall(r"^  (\w+) ", done.stdout, re.MULTILINE)) >= set(COMMANDS)
     load = "import click, sluice; from sluice.cli.main import COMMANDS, LazyGroup, sluice as group; print(sluice.__file__)\n"
     load += "print(*(LazyGroup().get_command(click.Context(group), name).name for name in COMMANDS))"
-    done = run(full, full / "bin" / "python", "-c", load)
+    done = run(bare, bare / "bin" / "python", "-c", load, **EVERY_LIBRARY)
     assert done.returncode == 0, done.stderr
     where, names = done.stdout.splitlines()
-    assert Path(where).is_relative_to(full)
+    assert Path(where).is_relative_to(bare)
     assert len(names.split()) == len(COMMANDS)
 
 
-def test_the_demo_finds_its_trace_from_any_folder(full):
+def test_the_demo_finds_its_trace_from_any_folder(bare):
     read = "from sluice.local.demo import Demo\nfrom sluice.optimizer.traces.trace import read_trace\n"
     read += "print(len(read_trace(Demo().trace)))"
-    done = run(full, full / "bin" / "python", "-c", read)
+    done = run(bare, bare / "bin" / "python", "-c", read, **EVERY_LIBRARY)
     assert done.stdout.strip().isdecimal(), done.stderr
 
 
