@@ -28,7 +28,7 @@ from sluice.optimizer.fits import fit_arrivals, fit_mmpp2
 from sluice.optimizer.traces.trace import Trace, read_trace
 from tests.optimizer.phases_seen import seen_with_phases
 
-PROCESSES = {"B": (50.0, 5.0, 1.0, 2.0)} | usually({"A": (100.0, 10.0, 0.1, 0.05), "C": (400.0, 20.0, 2.0, 0.2)}, smoke={})
+PROCESSES = {"A": (100.0, 10.0, 0.1, 0.05)} | usually({"B": (50.0, 5.0, 1.0, 2.0), "C": (400.0, 20.0, 2.0, 0.2)}, smoke={})
 ARRIVALS = usually(100_000, smoke=1_000)
 SEEDS = usually(5, smoke=1)
 EXCERPT = Path(__file__).parents[1] / "examples/traces/azure_llm_code_excerpt.csv.gz"
