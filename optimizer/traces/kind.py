@@ -50,15 +50,26 @@ LARGEST_INDEX = 1e8  # with which rows begin to be numbered; what is more are se
 _SECOND = re.compile(r"^sec(ond)?s?$", re.IGNORECASE)
 
 
-def require_no_index(name: str | None, others: tuple[str, ...], values: Numbers, source: str) -> None:
-    """Refuse to take the first of several columns where it numbers the rows, unless its name says that it has times or gaps."""
+def require_no_index(
+    name: str | None,
+    others: tuple[str, ...],
+    values: Numbers,
+    source: str,
+    *,
+    option: str = "--column",
+    what: str = "times or gaps",
+) -> None:
+    """Refuse to take the first of several columns where it numbers the rows, unless its name says that it has times or gaps.
+
+    ``option`` is what names another, which has ``what``.
+    """
     named = name is not None and any(each.search(name) for each in (_TIME_NAME, _GAP_NAME, _SECOND))
     numbered = len(values) > 1 and values[0] == np.floor(values[0]) < LARGEST_INDEX and bool((np.diff(values) == 1).all())
     if others and not named and numbered:
         known = "" if name is None else f" among {', '.join(filter(None, (name, *others)))}"
-        told = f"--column with the name of the times or gaps{known}, as the first column numbers the rows"
+        told = f"{option} with the name of the {what}{known}, as the first column numbers the rows"
         told = told if known else f"{told}: name the columns in a first line"
-        raise Untold(f"{source}: column", None, told, "--column NAME", f"the first column{known} numbers the rows")
+        raise Untold(f"{source}: column", None, told, f"{option} NAME", f"the first column{known} numbers the rows")
 
 
 def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, str]:

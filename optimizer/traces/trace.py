@@ -292,6 +292,8 @@ def read_sizes(path: str | Path, column: str | None = None) -> Array:
     if not isinstance(found, Column) or found.means:
         told = NOT_GIVEN if column is None else column
         raise InvalidInput(f"{path}: column", told, "one of numbers, the sizes of requests (--size-column NAME), not times")
+    if column is None:
+        require_no_index(found.name, found.others, found.values, str(path), option="--size-column", what="sizes")
     for i in np.flatnonzero(~(np.isfinite(found.values) & (found.values >= 0)))[:1]:
         where, text = found.place(int(i))
         raise InvalidInput(where, text, "a size >= 0")

@@ -54,6 +54,16 @@ def test_sizes_drawn_independently_are_uncorrelated_and_sorted_ones_are_not(file
     assert read_trace(file).size_correlations() is None
 
 
+def test_a_column_that_numbers_the_rows_is_not_taken_for_the_sizes(tmp_path: Path) -> None:
+    path = csv(tmp_path, ["id,tokens", *(f"{i},{s}" for i, s in enumerate(SIZES))])
+    wanted = (
+        "column: none was given; needed: --size-column with the name of the sizes among id, tokens, as the first column numbers"
+    )
+    with pytest.raises(InvalidInput, match=wanted):
+        read_sizes(path)
+    assert read_sizes(path, "tokens").tolist() == SIZES.tolist()
+
+
 def test_sizes_that_are_none_are_named_with_their_line(tmp_path: Path) -> None:
     rows = [f"{t:.9f},{s}" for t, s in zip(TIMES, SIZES, strict=True)]
     with pytest.raises(InvalidInput, match=r"trace.csv, line 4: '-5' is not allowed; allowed: a size >= 0"):
