@@ -22,6 +22,8 @@ from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 
 LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
+DEAR, HALF = 2.0, 0.5  # so many times the cost buys no certainty, and is paid where no more than this part fails
+MOST = 0.5  # of the requests late beyond a promise, from which on plans compare by their time as well
 
 
 class Trials:
@@ -129,13 +131,16 @@ class Tried:
         slos = enumerate(self.of.setup.slos)
         return max(run.next_late[k] / slo.error_budget for k, slo in slos for run in self.runs)
 
-    def fails_less(self, other: Tried) -> bool:
-        """Whether another plan, which keeps no promise either, is worse by more than chance, or as late and slower."""
+    def fails_less(self, other: Tried, part: float = 1.0) -> bool:
+        """Whether another plan, which keeps no promise either, is worse by more than chance, or as late and slower where most are.
+
+        With a ``part`` whether no more than that of its lateness, or of its time, is left.
+        """
         (late, seconds), (their_late, their_seconds) = self.failing, other.failing
         chance = max(estimate.high - estimate.value for run in (*self.runs, *other.runs) for estimate in run.late)
         if abs(late - their_late) > chance:
-            return late < their_late
-        return late <= their_late and seconds < their_seconds / LEAST_QUICKER
+            return late < their_late and late <= part * their_late
+        return their_late > MOST and late <= their_late and seconds < their_seconds * min(part, 1 / LEAST_QUICKER)
 
     def keeps(self, warm: set[str]) -> bool:
         """Whether it surely keeps every promise where these functions' environments are there, and the others' start."""
@@ -174,17 +179,27 @@ class Tried:
         return replace(self.proposal.plan, predicted=prediction)
 
 
-def least_failing(tried: Sequence[Tried], serving: Tried | None, cost: Callable[[Tried], float]) -> Tried:
-    """Where none keeps the promise: the cheapest of those that are nearly as quick as the quickest of the least late.
+def least_failing(tried: Sequence[Tried], cost: Callable[[Tried], float]) -> Tried:
+    """Where none keeps the promise: the cheapest of those with the fewest late, and where most are late nearly the quickest.
 
-    Where that is no reason to leave the plan that serves, the quickest itself.
+    But none that costs twice as much as another without failing half as much: where bursts meet cold starts, many plans are late
+    alike, whatever they cost.
     """
     late, seconds = min(one.failing for one in tried)
-    alike = [one for one in tried if one.failing[0] <= late and one.failing[1] <= LEAST_QUICKER * seconds]
+    alike = [one for one in tried if one.failing[0] <= late and (late <= MOST or one.failing[1] <= LEAST_QUICKER * seconds)]
     best = min(alike, key=cost)
-    if serving is not None and serving not in alike and not best.fails_less(serving):
-        return min(alike, key=lambda one: one.failing)
+    while cheaper := [one for one in tried if DEAR * cost(one) <= cost(best) and not best.fails_less(one, HALF)]:
+        best = min(cheaper, key=lambda one: one.failing)
     return best
+
+
+def likely(tried: Sequence[Tried], kept: Sequence[Tried], cost: Callable[[Tried], float]) -> list[Tried]:
+    """Those that kept the promise where they were rehearsed, and cost less than half of the cheapest that surely keeps it.
+
+    What is late in bursts is known by few of them: certainty may take no batching, at many times the cost.
+    """
+    least = min(map(cost, kept))
+    return [one for one in tried if one.failing[0] <= 0 and DEAR * cost(one) <= least]
 
 
 def most_carried(deployment: Deployment) -> float:

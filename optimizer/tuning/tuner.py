@@ -50,7 +50,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, most_carried
+from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, likely, most_carried
 from sluice.optimizer.tuning.way import WayWatch
 
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
@@ -554,7 +554,12 @@ class Tuner:
         kept = [one for one in tried if one.keeps(of.warm)]
         cost = {id(one): one.usd * (1 + settings.premium * one.proposal.rests_on_fit) for one in tried}
         alarm = ""
-        if kept:
+        unsure = "" if kept else "nothing surely keeps the promise"
+        cheaper = likely(tried, kept, lambda one: cost[id(one)]) if kept else []
+        if cheaper:
+            unsure = "nothing surely keeps the promise for less than twice the cost"
+            best = serving if serving in cheaper else min(cheaper, key=lambda one: one.most_late)
+        elif kept:
             fixed = self.setup.servers is not None  # what costs the same then, whatever the table
             least = min(cost[id(one)] for one in kept)
             alike = [one for one in kept if cost[id(one)] <= (1 + SAME_COST) * least]
@@ -566,7 +571,7 @@ class Tuner:
                     calm = [one for one in alike if one.most_late <= ROOM] or alike
                 best = min(calm, key=lambda one: one.runs[0].burden.sum() if fixed else one.most_late)
         else:
-            best = least_failing(tried, serving, lambda one: cost[id(one)])
+            best = least_failing(tried, lambda one: cost[id(one)])
             if all(run.cannot_keep(slos) for run in best.runs):
                 alarm = f"nothing keeps {slos[0].name} within {milliseconds(slos[0].latency)}: {self._reached(of, best)}"
         considered = tuple(sorted((one.considered(of.warm) for one in tried), key=lambda each: each.usd.value))
@@ -574,12 +579,12 @@ class Tuner:
         change = best.usd_of_change(of.warm, self.setup)
         if serving is None:
             plan: Plan | None = best.plan()
-            why, saving = f"{best.proposal.name} is the cheapest that surely keeps the promise", 0.0
+            why, saving = unsure or f"{best.proposal.name} is the cheapest that surely keeps the promise", 0.0
             self._changed = now
         else:
             saving_each = best.runs[0].saving(serving.runs[0], settings.confidence)
             saving = saving_each.value * of.rate * 3600
-            plan, why = self._change(of, trigger, held, best, serving, saving_each, change, bool(kept))
+            plan, why = self._change(of, trigger, held, best, serving, saving_each, change, unsure)
         if plan is not None:
             self._changed, self._awaited = now, plan.digest
         serves = serving if serving is not None and (plan is None or plan.routes) else best
@@ -637,9 +642,9 @@ class Tuner:
         serving: Tried,
         saving: Estimate,
         change: float,
-        kept: bool,
+        unsure: str,
     ) -> tuple[Plan | None, str]:
-        """The plan to come, if another is to, and why."""
+        """The plan to come, if another is to, and why; ``unsure`` says so where the best does not surely keep the promise."""
         assert self._plan is not None
         settings = self.settings
         in_trial = bool(self._plan.routes)
@@ -650,14 +655,16 @@ class Tuner:
         broken = not serving.keeps(set(serving.functions))
         horizon = min(settings.horizon, max(of.now - self._began, settings.kept_in))
         over_horizon = of.rate * horizon
-        if broken and not kept and trigger.kind != "promise" and serving.failing[0] <= 0:
-            return back, f"{stays}: nothing surely keeps the promise, and it has not broken it where it was rehearsed"
-        if broken and not kept and not best.fails_less(serving):
-            return back, f"{stays}: nothing surely keeps the promise, and nothing has fewer late"
+        if broken and unsure and trigger.kind != "promise" and serving.failing[0] <= 0:
+            return back, f"{stays}: {unsure}, and it has not broken it where it was rehearsed"
+        fewer = best.fails_less(serving)
+        saves = saving.low * over_horizon > change
+        if broken and unsure and not fewer and (saving.value * over_horizon <= change or serving.fails_less(best)):
+            return back, f"{stays}: {unsure}, and nothing has fewer late"
         same = self.setup.servers is not None and saving.value == change == 0
         relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
         sturdier = serving.limited and not best.limited  # and dearer by the premium at the most, or it were not the best
-        if not broken and not sturdier and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
+        if not broken and not sturdier and not saves and relief.low <= LEAST_RELIEF:
             usd = f"{saving.low * over_horizon:.3g} USD in {horizon:.4g} s" if saving.low > 0 else "nothing"
             return back, f"{stays}: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
         if not trigger.urgent and (not broken or self._fell) and (early := self._too_early(of.now, trigger, held)):
@@ -666,13 +673,14 @@ class Tuner:
             f"{best.proposal.name} keeps the promise, which {serving.proposal.name} does not surely"
             if broken
             else f"{best.proposal.name} costs {max(0.0, -100 * saving.value / serving.usd):.2g} % more, and carries whatever comes"
-            if sturdier and saving.low * over_horizon <= change
+            if sturdier and not saves
             else f"{best.proposal.name} saves {1e6 * saving.value:.3g} USD per million requests"
             if relief.low <= 0
             else f"{best.proposal.name} costs the same and spares {100 * relief.value:.3g} % of the {best.runs[0].burden_of}"
         )
-        if not kept:
-            why = f"{best.proposal.name} has the fewest late; nothing surely keeps the promise"
+        if broken and unsure:
+            less = "has fewer late" if fewer else f"has as few late and saves {1e6 * saving.value:.3g} USD per million requests"
+            why = f"{best.proposal.name} {less}; {unsure}"
         unmeasured = [name for name in best.functions if name not in serving.functions and self._unmeasured(name)]
         if unmeasured and not broken:
             if in_trial and set(unmeasured) <= set(self._plan.routes[1].functions):

@@ -198,7 +198,7 @@ MISTAKES = {
     f"{SIMULATE} no-batching --burst {10**21}": "000 is not allowed; allowed: an integer >= 1, at most 1000000",
     f"{SIMULATE} no-batching --log-bytes {10**15}": "--log-bytes: 1000000000000000 is not allowed; allowed: bytes >= 0, at most",
     f"{SIMULATE} no-batching --buffer-per-month 1e300": "--buffer-per-month: 1e+300 is not allowed; allowed: USD >= 0, at most",
-    "demo --live-seconds 0.001": "live_seconds: 0.001 is not allowed; allowed: 0, or a number of seconds >= 1",
+    "demo --live-seconds 0.001": "live_seconds: 0.001 is not allowed; allowed: 0, or a number of seconds >= 2",
     "demo --speed 0.0001": "speed: 0.0001 is not allowed; allowed: 0.139 to 277",
     "control --lease 1e9": "'1e9' is not allowed; allowed: at most 3600 s",
     "serve --redis-url memory:// --port 99999": "--port (SLUICE_PORT): 99999 is not allowed; allowed: 0 to 65535",
