@@ -188,7 +188,7 @@ def least_failing(tried: Sequence[Tried], cost: Callable[[Tried], float]) -> Tri
     late, seconds = min(one.failing for one in tried)
     alike = [one for one in tried if one.failing[0] <= late and (late <= MOST or one.failing[1] <= LEAST_QUICKER * seconds)]
     best = min(alike, key=cost)
-    while cheaper := [one for one in tried if DEAR * cost(one) <= cost(best) and not best.fails_less(one, HALF)]:
+    while cheaper := [one for one in tried if DEAR * cost(one) < cost(best) and not best.fails_less(one, HALF)]:
         best = min(cheaper, key=lambda one: one.failing)
     return best
 
@@ -199,7 +199,7 @@ def likely(tried: Sequence[Tried], kept: Sequence[Tried], cost: Callable[[Tried]
     What is late in bursts is known by few of them: certainty may take no batching, at many times the cost.
     """
     least = min(map(cost, kept))
-    return [one for one in tried if one.failing[0] <= 0 and DEAR * cost(one) <= least]
+    return [one for one in tried if one.failing[0] <= 0 and DEAR * cost(one) < least]
 
 
 def most_carried(deployment: Deployment) -> float:

@@ -657,7 +657,7 @@ class Tuner:
         over_horizon = of.rate * horizon
         if broken and unsure and trigger.kind != "promise" and serving.failing[0] <= 0:
             return back, f"{stays}: {unsure}, and it has not broken it where it was rehearsed"
-        fewer = best.fails_less(serving)
+        fewer = best.fails_less(serving) or best.failing[0] <= 0 < serving.failing[0]
         saves = saving.low * over_horizon > change
         if broken and unsure and not fewer and (saving.value * over_horizon <= change or serving.fails_less(best)):
             return back, f"{stays}: {unsure}, and nothing has fewer late"
