@@ -584,7 +584,7 @@ class Tuner:
         else:
             saving_each = best.runs[0].saving(serving.runs[0], settings.confidence)
             saving = saving_each.value * of.rate * 3600
-            plan, why = self._change(of, trigger, held, best, serving, saving_each, change, unsure)
+            plan, why = self._change(of, trigger, held, best, serving, saving_each, change, unsure, bool(cheaper))
         if plan is not None:
             self._changed, self._awaited = now, plan.digest
         serves = serving if serving is not None and (plan is None or plan.routes) else best
@@ -643,8 +643,12 @@ class Tuner:
         saving: Estimate,
         change: float,
         unsure: str,
+        held_it: bool,
     ) -> tuple[Plan | None, str]:
-        """The plan to come, if another is to, and why; ``unsure`` says so where the best does not surely keep the promise."""
+        """The plan to come, if another is to, and why.
+
+        ``unsure`` says so where the best does not surely keep the promise; ``held_it`` where it kept it as rehearsed.
+        """
         assert self._plan is not None
         settings = self.settings
         in_trial = bool(self._plan.routes)
@@ -657,7 +661,7 @@ class Tuner:
         over_horizon = of.rate * horizon
         if broken and unsure and trigger.kind != "promise" and serving.failing[0] <= 0:
             return back, f"{stays}: {unsure}, and it has not broken it where it was rehearsed"
-        fewer = best.fails_less(serving) or best.failing[0] <= 0 < serving.failing[0]
+        fewer = best.fails_less(serving) or (held_it and serving.failing[0] > 0)
         saves = saving.low * over_horizon > change
         if broken and unsure and not fewer and (saving.value * over_horizon <= change or serving.fails_less(best)):
             return back, f"{stays}: {unsure}, and nothing has fewer late"

@@ -67,7 +67,8 @@ def page(rows: Sequence[Row]) -> str:
                 promise, a plan that has not broken it where it was rehearsed stays, too: of a few hundred requests no plan is
                 sure of the hundredth that may be late. Certainty, or fewer late, at twice the cost and more is bought where no
                 plan at less has kept the promise where it was rehearsed, and where it leaves by more than chance no more
-                than half of what is late: bursts that start cold are late whatever the plan, and no batching costs ten times as much. Before workers that only carry so much, what was decided about a rate that
+                than half of what is late: bursts that start cold are late whatever the plan, and no batching costs ten
+                times as much. Before workers that only carry so much, what was decided about a rate that
                 was seen for a moment is looked at again when it was seen for twice as long, until that is a minute.""",
                 """**It corrects itself.** How long requests are on their way through the buffer is measured of live batches, and
                 planned with ([live control](live-control.md#models-that-plan-themselves)). Where the measured percentile surely
@@ -79,9 +80,9 @@ def page(rows: Sequence[Row]) -> str:
                 whenever the last was measured, taking one twice as large to take at most twice as long. Other memory sizes are not
                 tried then. **With too few arrivals**, below 200 or in less than a minute, the plan stays; then plans are compared
                 whenever twice as long was seen, until that is each five minutes, or where 200 take longer than half an hour each
-                sixth of that. **Where nothing keeps the promise** the cheapest plan with the fewest late serves, where most are late
-                of those that are as quick, and an alarm says which percentile can be reached at best, and of workers that are too few
-                how many requests a second they answer at the most.""",
+                sixth of that. **Where nothing keeps the promise** the cheapest plan with the fewest late serves, where most are
+                late of those that are as quick, and an alarm says which percentile can be reached at best, and of workers that
+                are too few how many requests a second they answer at the most.""",
             ),
             "`sluice simulate --policy control` runs it in virtual time, and prints what it decided:",
             "```sh\nsluice simulate --profile profile.json --trace trace.csv --slo 0.2 \\\n"
