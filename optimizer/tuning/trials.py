@@ -193,15 +193,6 @@ def least_failing(tried: Sequence[Tried], cost: Callable[[Tried], float]) -> Tri
     return best
 
 
-def likely(tried: Sequence[Tried], kept: Sequence[Tried], cost: Callable[[Tried], float]) -> list[Tried]:
-    """Those that kept the promise where they were rehearsed, and cost less than half of the cheapest that surely keeps it.
-
-    What is late in bursts is known by few of them: certainty may take no batching, at many times the cost.
-    """
-    least = min(map(cost, kept))
-    return [one for one in tried if one.failing[0] <= 0 and DEAR * cost(one) < least]
-
-
 def most_carried(deployment: Deployment) -> float:
     """Requests/s that its own servers answer at the most."""
     seconds = deployment.service.up_to(deployment.schedule.max_batch_size).mean_response

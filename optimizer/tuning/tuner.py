@@ -50,7 +50,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, likely, most_carried
+from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, most_carried
 from sluice.optimizer.tuning.way import WayWatch
 
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
@@ -554,12 +554,7 @@ class Tuner:
         kept = [one for one in tried if one.keeps(of.warm)]
         cost = {id(one): one.usd * (1 + settings.premium * one.proposal.rests_on_fit) for one in tried}
         alarm = ""
-        unsure = "" if kept else "nothing surely keeps the promise"
-        cheaper = likely(tried, kept, lambda one: cost[id(one)]) if kept else []
-        if cheaper:
-            unsure = "nothing surely keeps the promise for less than twice the cost"
-            best = serving if serving in cheaper else min(cheaper, key=lambda one: one.most_late)
-        elif kept:
+        if kept:
             fixed = self.setup.servers is not None  # what costs the same then, whatever the table
             least = min(cost[id(one)] for one in kept)
             alike = [one for one in kept if cost[id(one)] <= (1 + SAME_COST) * least]
@@ -579,12 +574,15 @@ class Tuner:
         change = best.usd_of_change(of.warm, self.setup)
         if serving is None:
             plan: Plan | None = best.plan()
-            why, saving = unsure or f"{best.proposal.name} is the cheapest that surely keeps the promise", 0.0
+            surely = (
+                "is the cheapest that surely keeps the promise" if kept else "has the fewest late; nothing surely keeps the promise"
+            )
+            why, saving = f"{best.proposal.name} {surely}", 0.0
             self._changed = now
         else:
             saving_each = best.runs[0].saving(serving.runs[0], settings.confidence)
             saving = saving_each.value * of.rate * 3600
-            plan, why = self._change(of, trigger, held, best, serving, saving_each, change, unsure, bool(cheaper))
+            plan, why = self._change(of, trigger, held, best, serving, saving_each, change, bool(kept))
         if plan is not None:
             self._changed, self._awaited = now, plan.digest
         serves = serving if serving is not None and (plan is None or plan.routes) else best
@@ -642,13 +640,9 @@ class Tuner:
         serving: Tried,
         saving: Estimate,
         change: float,
-        unsure: str,
-        held_it: bool,
+        kept: bool,
     ) -> tuple[Plan | None, str]:
-        """The plan to come, if another is to, and why.
-
-        ``unsure`` says so where the best does not surely keep the promise; ``held_it`` where it kept it as rehearsed.
-        """
+        """The plan to come, if another is to, and why; ``kept`` where the best surely keeps the promise."""
         assert self._plan is not None
         settings = self.settings
         in_trial = bool(self._plan.routes)
@@ -659,11 +653,12 @@ class Tuner:
         broken = not serving.keeps(set(serving.functions))
         horizon = min(settings.horizon, max(of.now - self._began, settings.kept_in))
         over_horizon = of.rate * horizon
-        if broken and unsure and trigger.kind != "promise" and serving.failing[0] <= 0:
+        unsure, saves = "nothing surely keeps the promise", saving.low * over_horizon > change
+        fewer = best.fails_less(serving) or (trigger.kind == "promise" and best.failing[0] <= 0 < serving.failing[0])
+        if broken and not kept and trigger.kind != "promise" and serving.failing[0] <= 0:
             return back, f"{stays}: {unsure}, and it has not broken it where it was rehearsed"
-        fewer = best.fails_less(serving) or (held_it and serving.failing[0] > 0)
-        saves = saving.low * over_horizon > change
-        if broken and unsure and not fewer and (saving.value * over_horizon <= change or serving.fails_less(best)):
+        cheaper = saving.value > settings.premium * serving.usd and saving.value * over_horizon > change
+        if broken and not kept and not fewer and (not cheaper or serving.fails_less(best)):
             return back, f"{stays}: {unsure}, and nothing has fewer late"
         same = self.setup.servers is not None and saving.value == change == 0
         relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
@@ -682,8 +677,9 @@ class Tuner:
             if relief.low <= 0
             else f"{best.proposal.name} costs the same and spares {100 * relief.value:.3g} % of the {best.runs[0].burden_of}"
         )
-        if broken and unsure:
-            less = "has fewer late" if fewer else f"has as few late and saves {1e6 * saving.value:.3g} USD per million requests"
+        if broken and not kept:
+            failing = "has fewer late" if best.failing[0] < serving.failing[0] else "is quicker"
+            less = failing if fewer else f"has as few late and saves {1e6 * saving.value:.3g} USD per million requests"
             why = f"{best.proposal.name} {less}; {unsure}"
         unmeasured = [name for name in best.functions if name not in serving.functions and self._unmeasured(name)]
         if unmeasured and not broken:

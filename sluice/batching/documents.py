@@ -734,17 +734,18 @@ def write(document: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
-_NO_NUMBER = "NaN|Infinity"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def _not_json(field: str, data: bytes | str, error: Exception) -> InvalidInput:
-    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    octets = data.encode() if isinstance(data, str) else data
     at = re.search(r"\(byte (\d+)\)$", str(error))
-    if at is not None and len(text) == len(data) and (found := re.match(_NO_NUMBER, text[int(at[1]) :])):
-        named = re.search(r'"(\w+)"\s*:\s*-?$', text[: int(at[1])])
-        return InvalidInput(f"{field}: {named[1]}" if named else field, found[0], f"a number that JSON has (byte {at[1]})")
-    return InvalidInput(field, text, f"a JSON document ({error})")
+    before = re.search(rb'(?:"(\w+)"\s*:)?\s*(-?)$', octets[: int(at[1])]) if at is not None else None
+    found = re.match(rb"(NaN|Infinity)\b", octets[int(at[1]) :]) if at is not None else None
+    if at is not None and before is not None and found is not None:
+        named = f"{field}: {before[1].decode()}" if before[1] else field
+        return InvalidInput(named, (before[2] + found[0]).decode(), f"a number that JSON has (byte {at[1]})")
+    return InvalidInput(field, octets.decode("utf-8", "replace"), f"a JSON document ({error})")
 
 
 def _steps(path: str) -> list[str | int]:

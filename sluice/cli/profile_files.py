@@ -131,16 +131,14 @@ def _of_sizes(points: Iterable[ProfilePoint], places: dict[int, str]) -> Iterato
 
     for _, group in groupby(sorted(points, key=lambda point: (setting(point), point.batch_size)), setting):
         for one, next_ in pairwise(group):
-            medians = _median(one.service_time), _median(next_.service_time)
-            if None in medians:  # of few runs one that took long may be most of the mean
-                continue
-            before, ratio = medians[0] or 0.0, next_.batch_size / one.batch_size
-            after, field = medians[1] or 0.0, f"{places[id(next_)]}.service_time.quantiles"
+            (before, _), (after, told) = _middle(one.service_time), _middle(next_.service_time)
+            ratio, field = next_.batch_size / one.batch_size, f"{places[id(next_)]}.service_time.{told}"
             if max(before, after) >= STALL:
-                why = f"a batch of {one.batch_size} takes {before:g} s in the median"
+                why = f"a batch of {one.batch_size} takes {before:g} s"
                 yield _Bounds(field, after, before / FALL, GROWTH * ratio**2 * before, why)
 
 
-def _median(time: ServiceTime) -> float | None:
-    """``None`` where it is not told."""
-    return next((seconds for q, seconds in time.quantiles if q == 0.5), None)
+def _middle(time: ServiceTime) -> tuple[float, str]:
+    """The median, as of few runs one that took long may be most of the mean; the mean where no median is told. And the field."""
+    median = next((seconds for q, seconds in time.quantiles if q == 0.5), None)
+    return (time.mean, "mean") if median is None else (median, "quantiles")

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from sluice.batching.documents import SIZE_HEADER, Slo
 from sluice.batching.errors import NOT_GIVEN, DispatchFailed, InvalidInput, require
+from sluice.batching.urls import without_password
 from sluice.cli import output
 from sluice.cli.file_kinds import REPLAYED, written_option
 from sluice.cli.header_options import header_option, read_headers, require_content_type, require_header
@@ -100,7 +101,7 @@ def command(
     if not as_json:
         click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
         click.echo(f"{len(intended)} requests in {intended[-1]:.1f} s, {scale:g} times as fast as the trace.", err=True)
-    with output.stderr.status(f"waiting for {url} ..."):
+    with output.stderr.status(f"waiting for {without_password(url)} ..."):
         run(await_listener(url, wait))
     with output.SeldomDrawn(DRAW_EVERY, len(intended), TimeElapsedColumn()) as bar:
 
@@ -129,7 +130,9 @@ def command(
     if as_json:
         output.print_json(summary)
     if not result.answered.any():
-        raise DispatchFailed(f"none of {len(result.status)} requests was answered with 2xx by {url}: {_reason(result)}")
+        raise DispatchFailed(
+            f"none of {len(result.status)} requests was answered with 2xx by {without_password(url)}: {_reason(result)}"
+        )
     if not as_json:
         output.stdout.print(_table(summary))
     for message, count in summary.messages.items():

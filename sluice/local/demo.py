@@ -376,6 +376,8 @@ def usable_profile(measure: Callable[[float], ServiceProfile], seconds: float, s
             if not left:
                 raise
             slow = isinstance(error, NotConverged)
+            if isinstance(error, NotConverged) and isinstance(error.best, ServiceProfile):
+                init = init or error.best.init
             seconds *= 1 + slow
             why = "too slow to measure on" if slow else "too noisy to measure on"
             how = f" for {seconds:g} s" if slow else ""

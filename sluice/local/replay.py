@@ -37,6 +37,7 @@ import uvloop
 
 from sluice.batching.documents import SIZE_HEADER, Slo, percentile_name
 from sluice.batching.errors import DispatchFailed, InvalidInput, require
+from sluice.batching.urls import without_password
 from sluice.buffer_service.alarms import open_alarms
 from sluice.buffer_service.route_batches import ROUTE_HEADER
 
@@ -321,7 +322,7 @@ async def await_listener(url: str, seconds: float) -> None:
             transport.close()
             return
     if why is not None:
-        raise DispatchFailed(f"nobody listens at {url}, in {seconds:g} s (--wait): {why}")
+        raise DispatchFailed(f"nobody listens at {without_password(url)}, in {seconds:g} s (--wait): {why}")
 
 
 class _Target(msgspec.Struct, frozen=True):

@@ -88,6 +88,19 @@ def test_a_batch_size_whose_times_all_are_in_another_unit_is_refused(factor: flo
         read(told, tmp_path)
 
 
+def test_of_a_profile_of_means_alone_these_are_compared(tmp_path: Path) -> None:
+    told = document()
+    for point in told["points"]:
+        time = point["service_time"]
+        factor = 1000.0 if point["batch_size"] == 32 else 1.0
+        time["mean"], time["quantiles"] = factor * time["mean"], []
+        point["billed_duration"] *= factor
+    with pytest.raises(
+        InvalidInput, match=r"points\[2\]\.service_time\.mean: 640.0 .* as a batch of 2 takes .*: did you mean 0.64"
+    ):
+        read(told, tmp_path)
+
+
 def test_a_way_that_is_a_difference_of_times_may_be_less_than_its_quantiles_come_to(tmp_path: Path) -> None:
     told = document()
     told["way"] = {"mean": 0.0002, "quantiles": [[0.05, 0.0], [0.5, 0.0005], [0.95, 0.0036]], "n": 20}

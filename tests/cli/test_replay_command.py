@@ -198,8 +198,8 @@ def test_nobody_there_is_a_failure_with_its_reason(sluice):
     assert (code, out) == (1, "")
     assert "none of 120 requests was answered with 2xx by http://127.0.0.1:1/: cannot connect: " in err
     assert "refused" in err.lower()
-    code, out, err = sluice("replay", "trace.csv", "--url", "http://127.0.0.1:1/", "--scale", "0.1", "--wait", "100ms")
-    assert (code, out) == (1, "") and "nobody listens at http://127.0.0.1:1/, in 0.1 s (--wait): " in err
+    code, out, err = sluice("replay", "trace.csv", "--url", "http://me:secret@127.0.0.1:1/", "--scale", "0.1", "--wait", "100ms")
+    assert (code, out) == (1, "") and ", in 0.1 s (--wait): " in err and "nobody listens at http://" in err and "secret" not in err
 
 
 def test_the_error_of_a_buffer_is_said_without_its_json(server, sluice, tmp_path):

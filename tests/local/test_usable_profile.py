@@ -61,6 +61,8 @@ def test_a_slow_machine_is_given_twice_the_time_and_that_is_said() -> None:
     assert usable_profile(one_after_another(SLOW, NOISY, QUIET, given=given), 2.0, said.append).points == QUIET.points
     assert given == [2.0, 4.0, 4.0] and "too slow to measure on just now" in said[0]
     assert said[0].endswith("measuring again for 4 s, and 1 more at most.")
+    slow = NotConverged("1 of 3 points has fewer than two warm runs", NOISY, math.inf)
+    assert usable_profile(one_after_another(slow, QUIET), 2.0, said.append).init == NOISY.init  # the cold starts were then
 
 
 def test_a_machine_that_stays_slow_is_given_up_with_what_was_not_measured() -> None:

@@ -327,10 +327,10 @@ def test_arrivals_and_service_times_of_one_seed_know_nothing_of_each_other() -> 
             simulate_deployments(queue, SampledArrivals(poisson(90), 1000, seed), seed=other)["a"].mean_latency.value
             for seed, other in pairs
         ]
-        for pairs in (zip(range(100), range(100), strict=True), zip(range(100), range(100, 200), strict=True))
+        for pairs in (zip(range(300), range(300), strict=True), zip(range(300), range(300, 600), strict=True))
     ]
     same, apart = (np.array(column) for column in means)
-    assert abs(same.mean() - apart.mean()) < 4 * math.hypot(same.std(), apart.std()) / math.sqrt(100)
+    assert abs(same.mean() - apart.mean()) < 4 * math.hypot(same.std(), apart.std()) / math.sqrt(300)
 
 
 def test_a_mean_latency_is_that_of_those_answered() -> None:

@@ -30,9 +30,9 @@ def profile_of(energy: bool = True) -> ServiceProfile:
     return ServiceProfile(function=ADDRESS, points=points, max_batch_size=BATCH)
 
 
-def setup_of(energy: bool = True, servers: int = 1) -> TuningSetup:
+def setup_of(energy: bool = True, servers: int = 1, price: float = 0.5) -> TuningSetup:
     profile = profile_of(energy)
-    offers = (machine_offer("gpu", profile, 0.5, BATCH),)
+    offers = (machine_offer("gpu", profile, price, BATCH),)
     return TuningSetup("m", (SLO,), profile, offers=offers, max_batch_size=BATCH, servers=servers)
 
 
@@ -80,6 +80,12 @@ def test_workers_alone_for_whom_too_many_come_are_told_at_once_with_how_many_wou
         r"that it grows by [01](\.\d+)? s in each second, to \d+(\.\d)? s in a minute, whatever the plan; [23] would carry them",
         first.alarm,
     )
+
+
+def test_workers_without_a_price_are_decided_about_as_those_with_one() -> None:
+    for rate in (8.0, 40.0):  # and more than they carry
+        free, paid = decided(setup_of(price=0.0), rate), decided(setup_of(), rate)
+        assert (free.chosen, free.why, free.alarm) == (paid.chosen, paid.why, paid.alarm)
 
 
 def test_of_tables_that_cost_the_same_the_one_of_least_energy_that_surely_keeps_the_promise_comes() -> None:
