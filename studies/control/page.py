@@ -65,11 +65,10 @@ def page(rows: Sequence[Row]) -> str:
                 have changed, is acted on at once; but not what a lower rate would break that was seen for less than a minute, or
                 for ten requests: after a silence nobody knows yet what comes, and nobody was late. Where nothing surely keeps the
                 promise, a plan that has not broken it where it was rehearsed stays, too: of a few hundred requests no plan is
-                sure of the hundredth that may be late. Fewer late at twice the cost and more are
-                bought only where that leaves, by more than chance, no more than half of what is late beyond the promise: bursts
-                that start cold are late whatever the plan, and no batching costs ten times as much. Before workers that only carry
-                so much, what was decided about a rate that was seen for a moment is looked at again when it was seen for twice as long,
-                until that is a minute.""",
+                sure of the hundredth that may be late. Fewer late at twice the cost and more are bought only where that leaves, by
+                more than chance, no more than half of what is late beyond the promise: bursts that start cold are late whatever
+                the plan, and no batching costs ten times as much. Before workers that only carry so much, what was decided about a
+                rate that was seen for a moment is looked at again when it was seen for twice as long, until that is a minute.""",
                 """**It corrects itself.** How long requests are on their way through the buffer is measured of live batches, and
                 planned with ([live control](live-control.md#models-that-plan-themselves)). Where the measured percentile surely
                 lies above the rehearsed one of the same requests, half of the difference is added to every rehearsed latency, and
