@@ -67,8 +67,8 @@ class FakeTuner:
         self.counts = DayCounts()
 
     def arrived(self, times: Any) -> None:
+        self.counts.see(times)  # first, as tests wait for the times, in another thread
         self.times += list(times)
-        self.counts.see(times)
 
     @property
     def counted_until(self) -> int:
