@@ -56,7 +56,7 @@ def alive(mark):
 def test_the_demo_runs_from_the_network_to_the_comparison_and_leaves_nothing_running():
     mark = uuid.uuid4().hex
     demo = start(mark)
-    out, said = demo.communicate(timeout=120)
+    out, said = demo.communicate(timeout=300)
     assert demo.returncode == 0, said
     report = json.loads(out)
     assert [row["name"] for row in report["rows"]] == ["no batching", "greedy", "recommended"]
