@@ -40,7 +40,7 @@ from sluice.batching.policy import INF, Policy
 from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers import UnknownFunction
 from sluice.buffer_service.redis_plans import RedisPlans
-from sluice.buffer_service.settings import Settings
+from sluice.buffer_service.settings import REQUEST_TIMEOUT, Settings
 from sluice.buffer_service.unwaited import unwaited
 
 MAX_PLAN_BYTES = 16 * 1024 * 1024
@@ -48,7 +48,6 @@ MAX_PLAN_BYTES = 16 * 1024 * 1024
 
 AWAY = 0.5
 """Seconds after which a Redis that was away is asked for its plans again."""
-LONG_PROMISE = 60.0  # s
 TOLD_504 = "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
 
 _log = logging.getLogger(__name__)
@@ -332,9 +331,9 @@ def _longest_hold(tables: Iterable[Policy]) -> float:
 def doubts(plan: Plan) -> Iterator[str]:
     """What of a plan may not be meant, a sentence each: a promise beyond what callers wait for, a hold that alone takes longer."""
     for slo in filter(None, (plan.slo, *plan.other_slos)):
-        if slo.latency > LONG_PROMISE:
+        if slo.latency > REQUEST_TIMEOUT:
             yield (
-                f"{plan.model}: a promise of {slo.latency:g} s is longer than callers wait by default, {LONG_PROMISE:g} s: "
+                f"{plan.model}: a promise of {slo.latency:g} s is longer than callers wait by default, {REQUEST_TIMEOUT:g} s: "
                 f"{slo.latency / 1e3:g} if it is of milliseconds"
             )
     for route in plan.all_routes:

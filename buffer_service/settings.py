@@ -19,7 +19,7 @@ from sluice.batching.log_lines import LogLines
 from sluice.batching.urls import refused_url, without_password
 from sluice.batching.variables import PREFIX
 
-LEASE = 0.6  # s
+LEASE, REQUEST_TIMEOUT = 0.6, 60.0  # s, unless told
 LONGEST_LIFE = 7 * 86_400.0  # s, that an answer is kept
 PRICES = ("gb_second_usd", "invocation_usd")
 NAMESPACE = "sluice"
@@ -144,7 +144,7 @@ class Settings:
     header_timeout: float = 10.0
     body_timeout: float = 10.0
     keep_alive: float = 75.0
-    request_timeout: float = 60.0
+    request_timeout: float = REQUEST_TIMEOUT
     invoke_timeout: float = 60.0
     lease: float = LEASE
     max_attempts: int = 3
