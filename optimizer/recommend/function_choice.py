@@ -101,12 +101,21 @@ def cheapest_setting(settings: FunctionSettings, known: FunctionSetting | None =
         table = None
     best = known if table is None else table
     limit = np.inf if best is None else best.cost.per_request / (worth if best.table else 1)
-    land, _ = settings.search.landscape(question.promised, question.timeouts, budget=limit, refine=question.refines)
+    return cheapest_timeout(settings, question.promised, limit) or best
+
+
+def cheapest_timeout(settings: FunctionSettings, slos: Sequence[Slo], limit: float = np.inf) -> FunctionSetting | None:
+    """The cheapest size-or-timeout for less than ``limit`` (USD per request); ``None`` where nothing keeps these SLOs for that.
+
+    Asked again with other percentiles of the same latencies, it knows the laws.
+    """
+    question = settings.question
+    land, _ = settings.search.landscape(slos, question.timeouts, budget=limit, refine=question.refines)
     for choice in land.ranked(limit):
         setting = settings.size_or_timeout(choice.service, choice.batch_size, choice.timeout)
-        if setting.keeps(question.promised) and setting.cost.per_request < limit:
+        if setting.keeps(slos) and setting.cost.per_request < limit:
             return setting
-    return best
+    return None
 
 
 def first_percentile(settings: FunctionSettings, setting: FunctionSetting) -> float:

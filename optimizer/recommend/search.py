@@ -142,6 +142,7 @@ class Search:
     _laws: dict[float, SizeOrTimeout | SampledHolds] = field(default_factory=dict)
     _costs: dict[float, Array] = field(default_factory=dict)
     _cold: dict[float, Shares] = field(default_factory=dict)
+    _within: dict[tuple[float, ...], Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.max_batch_size = self._largest_reached(max(service.max_batch_size for service in self.services))
@@ -204,8 +205,16 @@ class Search:
     def within(self, timeout: float, latencies: Array, services: NDArray[np.intp]) -> Array:
         """Probability of a latency at most ``latencies`` (s), (len(services), max_batch_size, n_latencies).
 
-        Where next to nobody starts cold, those who do are taken to be late.
+        Where next to nobody starts cold, those who do are taken to be late. What was found for other percentiles of the same
+        latencies is known.
         """
+        shape = len(self.services), self.max_batch_size, len(latencies)
+        known = self._within.setdefault((timeout, *latencies.tolist()), np.full(shape, np.nan))
+        if len(new := services[np.isnan(known[services, 0, 0])]):
+            known[new] = self._fraction_within(timeout, latencies, new)
+        return known[services]
+
+    def _fraction_within(self, timeout: float, latencies: Array, services: NDArray[np.intp]) -> Array:
         law, cold = self.law(timeout), self.cold(timeout).requests[services][..., None]
         warm = law.fraction_within(self.response[services], self.levels, latencies)
         if self.starts is None or cold.max(initial=0.0) <= SELDOM:

@@ -27,7 +27,7 @@ from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.every_load import choose_every_load
-from sluice.optimizer.recommend.function_choice import cheapest_setting
+from sluice.optimizer.recommend.function_choice import cheapest_timeout
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.last_moment import cheapest_last_moments, last_moment, last_moment_beside
 from sluice.optimizer.recommend.overflow_choice import choose_overflow
@@ -74,7 +74,7 @@ def fitted(times: Array) -> ArrivalProcess:
 
 def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProcess) -> Iterator[Proposal]:
     """Settings of the function and workers for this process, the function having these service times."""
-    question = _question(setup, profile, arrivals, setup.slos)
+    question = _question(setup, profile, arrivals)
     settings = FunctionSettings(question)
     least, behind = np.inf, None
     for table in cheapest_last_moments(settings.search, question.promised)[0][:MOST_LAST_MOMENTS]:
@@ -88,8 +88,8 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
             plan = _plan(setup, setup.function_at(mb), PolicyDocument.of(whole), (), mb)
             yield Proposal(f"last moment, {mb} MB, {leaves(whole)}", plan)
     for part in BUDGETS:
-        slos = [Slo(slo.latency, 100 - part * (100 - slo.percentile)) for slo in setup.slos]
-        found = cheapest_setting(FunctionSettings(_question(setup, profile, arrivals, slos, "size-or-timeout")))
+        slos = [Slo(slo.latency, 100 - part * (100 - slo.percentile)) for slo in question.promised]
+        found = cheapest_timeout(settings, slos)
         if found is not None and found.batch_size > 1:
             yield _of(found, setup, "size or timeout")
     yield from _with_workers(setup, question, least, behind)
@@ -137,7 +137,7 @@ def tables(setup: TuningSetup, service: ServiceTimes, optimal: RateTables | None
 
 def every_load(setup: TuningSetup, profile: ServiceProfile, arrival_rate: float) -> Proposal | None:
     """The plan for every load; ``None`` where no function answers even one request with a moment to spare."""
-    question = _question(setup, profile, poisson(arrival_rate), setup.slos, loads=LOADS)
+    question = _question(setup, profile, poisson(arrival_rate), LOADS)
     plan = choose_every_load(FunctionSettings(question), LOADS)
     if plan is None:
         return None
@@ -147,16 +147,11 @@ def every_load(setup: TuningSetup, profile: ServiceProfile, arrival_rate: float)
 
 
 def _question(
-    setup: TuningSetup,
-    profile: ServiceProfile,
-    arrivals: ArrivalProcess,
-    slos: Sequence[Slo],
-    policies: str = "all",
-    loads: tuple[float, float] | None = None,
+    setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProcess, loads: tuple[float, float] | None = None
 ) -> Question:
     measured = [mb for mb in setup.memory_sizes if not profile.points or mb in profile.memory_sizes]
-    limits = Limits(tuple(measured), setup.max_batch_size, policies=policies)
-    of_function = profile, tuple(slos), replace(setup.billing, cold_start_probability=0.0)
+    limits = Limits(tuple(measured), setup.max_batch_size)
+    of_function = profile, setup.slos, replace(setup.billing, cold_start_probability=0.0)
     return Question(arrivals, *of_function, limits=limits, goal=Goal(loads=loads), environments=setup.environments)
 
 

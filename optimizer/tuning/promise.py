@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from math import inf
+from math import exp, inf, log, log1p
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class PromiseWatch:
         size, share = np.minimum(counts[:, 2] / told[:, 3], 1.0), counts[:, 1] / counts[:, 2]
         excess, lost = (share - self.slo.error_budget) * size, np.full(1, -1)
         held = self._capital, self._gain, self._began, lost
-        place = _bet(counts, excess, self._bets, self._runs(), np.log(self.run_length), *held)
+        place = _bet(counts, excess, self._bets, self._runs(), log(self.run_length), *held)
         if self.alarm is None and place >= 0:
             self._speak(float(counts[place, 0]))
         self._winning = np.concatenate([self._winning, UNIT * share * size])
@@ -151,21 +151,21 @@ def _bet(
     The last at which the largest bet has nothing of what it won goes into ``lost``, (1,).
     """
     for i in range(len(counts)):
-        highest = -np.inf
+        highest = -inf
         for b in range(len(bets)):
-            won = np.log1p(bets[b] * excess[i]) / runs
+            won = log1p(bets[b] * excess[i]) / runs
             if gain[b] <= 0:
                 began[b, 0], began[b, 1], began[b, 2], gain[b] = counts[i, 0], 0.0, 0.0, 0.0
             gain[b] += won
             began[b, 1] += counts[i, 1]
             began[b, 2] += counts[i, 2]
-            capital[b] = max(capital[b], 0.0) + np.log1p(np.exp(-abs(capital[b]))) + won
+            capital[b] = max(capital[b], 0.0) + log1p(exp(-abs(capital[b]))) + won
             highest = max(highest, capital[b])
         if gain[-1] <= 0:
             lost[0] = i
         total = 0.0
         for b in range(len(bets)):
-            total += np.exp(capital[b] - highest)
-        if highest + np.log(total / len(bets)) > enough:
+            total += exp(capital[b] - highest)
+        if highest + log(total / len(bets)) > enough:
             return i
     return -1

@@ -1,5 +1,7 @@
 """The search against brute force over a much finer grid, by the exact law and by simulation."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.function.waiting_time import SizeOrTimeout
-from sluice.optimizer.recommend.search import Search
+from sluice.optimizer.recommend.search import Choice, Search
 from sluice.optimizer.service.times import ServiceTimes
 
 THREE_PHASES = ArrivalProcess(
@@ -88,3 +90,29 @@ def test_batches_that_no_timeout_can_fill_are_one() -> None:
     search = Search(ERLANG_GAPS, services, compute, np.zeros(3), 0.02)  # 0.8 arrivals in the longest timeout
     assert 3 <= search.max_batch_size < 12
     assert SizeOrTimeout(ERLANG_GAPS, 12, 0.02).batch_size_pmf[-1, search.max_batch_size :].sum() < 1e-8
+
+
+def test_a_search_that_is_asked_for_another_percentile_answers_as_a_new_one_and_knows_most_laws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    services, compute = functions(True, 0.001)
+    timeouts, asked = np.linspace(0, 0.2, 65), [0]
+    found = Search._fraction_within
+
+    def counted(self: Search, *args: Any) -> np.ndarray:
+        asked[0] += 1
+        return found(self, *args)
+
+    monkeypatch.setattr(Search, "_fraction_within", counted)
+
+    def best(search: Search, percentile: float) -> tuple[list[Choice], int]:
+        before = asked[0]
+        land, _ = search.landscape((Slo(0.1, percentile),), timeouts)
+        return land.ranked()[:3], asked[0] - before
+
+    search = Search(mmpp2(400, 20, 2, 0.2), services, compute, np.full(3, 2e-7), 0.2)
+    for percentile in (95, 95.15, 95.3):
+        here, known = best(search, percentile)
+        new, computed = best(Search(mmpp2(400, 20, 2, 0.2), services, compute, np.full(3, 2e-7), 0.2), percentile)
+        assert here == new
+        assert known == computed if percentile == 95 else known < computed / 2
