@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 
 LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
 DEAR, HALF = 2.0, 0.5  # so many times the cost buys no certainty, and is paid where no more than this part fails
-MOST = 0.5  # of the requests late beyond a promise, from which on plans compare by their time as well
+MOST = 0.5  # of the requests late, from which on plans compare by their time as well
 
 
 class Trials:
@@ -94,6 +95,19 @@ class Trials:
         return cost_curve(self.deployment(tried.proposal.plan), self.times, self.setup.slos, self.rate, self.settings.kept_in)
 
 
+class Failing(NamedTuple):
+    """So plans compare that keep no promise.
+
+    Of the promise of whose allowance most is used up: what is late ``beyond`` that, over it, what ``chance`` has in this, and the
+    share that is ``late``. ``seconds`` is the first percentile, or its promise where that is longer.
+    """
+
+    beyond: float
+    seconds: float
+    chance: float
+    late: float
+
+
 @dataclass(frozen=True, eq=False)
 class Tried:
     """A proposal and how it went: at the rate of now, and at that to come where it is another."""
@@ -116,14 +130,13 @@ class Tried:
         return self.runs[0].cost_per_request.value
 
     @property
-    def failing(self) -> tuple[float, float]:
-        """What is late beyond what a promise allows, at most, and the first percentile, s, or its promise where that is longer.
-
-        So plans compare that keep none.
-        """
-        slos = enumerate(self.of.setup.slos)
-        late = max(run.late[k].value - slo.error_budget for k, slo in slos for run in self.runs)
-        return late, max(self.runs[0].percentile.value, self.of.setup.slos[0].latency)
+    def failing(self) -> Failing:
+        """How far it is from keeping its promises."""
+        each = [(late, slo) for run in self.runs for late, slo in zip(run.late, self.of.setup.slos, strict=True)]
+        late, slo = max(each, key=lambda one: one[0].value / one[1].error_budget)
+        seconds = max(self.runs[0].percentile.value, self.of.setup.slos[0].latency)
+        beyond, chance = (part / slo.error_budget for part in (late.value - slo.error_budget, late.high - late.value))
+        return Failing(beyond, seconds, chance, late.value)
 
     @property
     def most_late(self) -> float:
@@ -136,11 +149,11 @@ class Tried:
 
         With a ``part`` whether no more than that of its lateness, or of its time, is left.
         """
-        (late, seconds), (their_late, their_seconds) = self.failing, other.failing
-        chance = max(estimate.high - estimate.value for run in (*self.runs, *other.runs) for estimate in run.late)
-        if abs(late - their_late) > chance:
-            return late < their_late and late <= part * their_late
-        return their_late > MOST and late <= their_late and seconds < their_seconds * min(part, 1 / LEAST_QUICKER)
+        mine, theirs = self.failing, other.failing
+        if abs(mine.beyond - theirs.beyond) > max(mine.chance, theirs.chance):
+            return mine.beyond < theirs.beyond and mine.beyond <= part * theirs.beyond
+        quicker = mine.seconds < theirs.seconds * min(part, 1 / LEAST_QUICKER)
+        return theirs.late > MOST and mine.beyond <= theirs.beyond and quicker
 
     def keeps(self, warm: set[str]) -> bool:
         """Whether it surely keeps every promise where these functions' environments are there, and the others' start."""
@@ -185,8 +198,12 @@ def least_failing(tried: Sequence[Tried], cost: Callable[[Tried], float]) -> Tri
     But none that costs twice as much as another without failing half as much: where bursts meet cold starts, many plans are late
     alike, whatever they cost.
     """
-    late, seconds = min(one.failing for one in tried)
-    alike = [one for one in tried if one.failing[0] <= late and (late <= MOST or one.failing[1] <= LEAST_QUICKER * seconds)]
+    least = min(one.failing for one in tried)
+    alike = [
+        one
+        for one in tried
+        if one.failing.beyond <= least.beyond and (least.late <= MOST or one.failing.seconds <= LEAST_QUICKER * least.seconds)
+    ]
     best = min(alike, key=cost)
     while cheaper := [one for one in tried if DEAR * cost(one) < cost(best) and not best.fails_less(one, HALF)]:
         best = min(cheaper, key=lambda one: one.failing)

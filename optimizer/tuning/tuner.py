@@ -654,8 +654,8 @@ class Tuner:
         horizon = min(settings.horizon, max(of.now - self._began, settings.kept_in))
         over_horizon = of.rate * horizon
         unsure, saves = "nothing surely keeps the promise", saving.low * over_horizon > change
-        fewer = best.fails_less(serving) or (trigger.kind == "promise" and best.failing[0] <= 0 < serving.failing[0])
-        if broken and not kept and trigger.kind != "promise" and serving.failing[0] <= 0:
+        fewer = best.fails_less(serving) or (trigger.kind == "promise" and best.failing.beyond <= 0 < serving.failing.beyond)
+        if broken and not kept and trigger.kind != "promise" and serving.failing.beyond <= 0:
             return back, f"{stays}: {unsure}, and it has not broken it where it was rehearsed"
         cheaper = saving.value > settings.premium * serving.usd and saving.value * over_horizon > change
         if broken and not kept and not fewer and (not cheaper or serving.fails_less(best)):
@@ -678,7 +678,7 @@ class Tuner:
             else f"{best.proposal.name} costs the same and spares {100 * relief.value:.3g} % of the {best.runs[0].burden_of}"
         )
         if broken and not kept:
-            failing = "has fewer late" if best.failing[0] < serving.failing[0] else "is quicker"
+            failing = "has fewer late" if best.failing.beyond < serving.failing.beyond else "is quicker"
             less = failing if fewer else f"has as few late and saves {1e6 * saving.value:.3g} USD per million requests"
             why = f"{best.proposal.name} {less}; {unsure}"
         unmeasured = [name for name in best.functions if name not in serving.functions and self._unmeasured(name)]

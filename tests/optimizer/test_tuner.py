@@ -417,6 +417,20 @@ def test_plans_that_are_equally_late_do_not_take_turns() -> None:
     assert not tried(0.36, 0.13).fails_less(tried(0.30, 0.15))
 
 
+def test_lateness_under_several_promises_counts_by_what_each_allows() -> None:
+    setup = TuningSetup("m", (Slo(0.15, 95), Slo(0.3, 99)), PROFILE)
+
+    def tried(*late: float) -> Tried:
+        shares = tuple(Estimate(share, 0.8 * share, 1.2 * share) for share in late)
+        run: Any = SimpleNamespace(late=shares, percentile=Estimate(0.2, 0.2, 0.2))
+        rehearsal: Any = SimpleNamespace(setup=setup)
+        return Tried(rehearsal, Proposal("one", plan_without_batching()), [run])
+
+    of_most, of_few = tried(0.10, 0.01), tried(0.05, 0.04)  # twice what may be late within 150 ms, four times within 300
+    assert of_most.failing.beyond == pytest.approx(1.0) and of_few.failing.beyond == pytest.approx(3.0)
+    assert of_most.fails_less(of_few) and not of_few.fails_less(of_most)
+
+
 def test_where_nothing_keeps_the_promise_the_quickest_serves_and_an_alarm_names_the_best() -> None:
     setup = TuningSetup("m", (Slo(0.012, 95),), profile_of(885, 1769))
     run = simulate_control(
