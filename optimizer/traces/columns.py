@@ -1,8 +1,9 @@
 """One column of a CSV, Parquet or NumPy file, as numbers, with the place of each value for messages.
 
 A CSV file is parsed by Arrow; only where that fails, or a value must be named, is it read again line by line. Whole numbers stay
-integers, so that nanoseconds since 1970 lose no digit. Values whose type or form says what they are, timestamps and durations, come
-with it.
+integers, so that nanoseconds since 1970 lose no digit. Cells are parted by commas, or by semicolons or tabs where the first line
+has these; numbers may have decimal commas then. Values whose type or form says what they are, timestamps and durations, come with
+it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 ISO_KIND = "ISO 8601"
 
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:(?<=:\d\d:\d\d)[.,](\d+))?\s*(Z|[+-]\d\d:?\d\d)?$")
-_FRACTION = re.compile(r"0\d+$|\d+;")  # what is behind a decimal comma, and no number of its own
+_FRACTION = re.compile(r"0\d+$")  # what is behind a decimal comma, and no number of its own
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?$")
 _HEAD = 1 << 16  # bytes in which the first line must end
 
 
@@ -80,19 +82,20 @@ def read_csv_column(data: bytes, column: str | None, source: str) -> Column:
         first line has; with line and text.
     """
     head = data[:_HEAD].decode("utf-8-sig", "replace")
-    reader = csv.reader(io.StringIO(head))
+    separator = _separator(head)
+    reader = csv.reader(io.StringIO(head), delimiter=separator)
     first = next((row for row in reader if any(cell.strip() for cell in row)), None)
     if first is None:
         return Column(np.empty(0), lambda i: (source, ""))
     first = [cell.strip() for cell in first]
-    headed = column is not None or not (_is_number(first[0]) or _ISO.match(first[0]))
+    headed = column is not None or not (_number(first[0], separator != ",") is not None or _ISO.match(first[0]))
     index = 0 if column is None else _index(column, first, source)
     # Arrow is not asked about a header alone: its readers run in threads that it would leave behind as the command ends.
     alone = headed and len(data) <= _HEAD and not any(line.strip() for line in data.splitlines()[reader.line_num :])
 
     @cache
     def cells() -> list[tuple[int, str]]:
-        return _cells(data, index, headed, source)
+        return _cells(data, index, headed, source, separator)
 
     def place(i: int) -> tuple[str, str]:
         line, cell = cells()[i]
@@ -100,11 +103,11 @@ def read_csv_column(data: bytes, column: str | None, source: str) -> Column:
 
     name = first[index] if headed else None
     skip = reader.line_num if headed else 0
-    if not headed:
+    if not headed and separator == ",":
         _refuse_decimal_commas(head, source)
-    found = (np.empty(0), False) if alone else _parsed_by_arrow(data, index, len(first), skip)
+    found = (np.empty(0), False) if alone else _parsed_by_arrow(data, index, len(first), skip, separator)
     if found is None:
-        found = _parsed_by_line(cells(), source, f" of column {name}" if name else "")
+        found = _parsed_by_line(cells(), source, f" of column {name}" if name else "", separator != ",")
     values, is_time = found
     others = tuple(cell if headed else f"column {i + 1}" for i, cell in enumerate(first) if i != index)
     if is_time:
@@ -114,9 +117,12 @@ def read_csv_column(data: bytes, column: str | None, source: str) -> Column:
 
 def read_csv_names(data: bytes, column: str, source: str) -> list[tuple[str, str]]:
     """(place, text) of every cell of a column of a CSV file with a header; raises ``InvalidInput`` where there is none such."""
-    reader = csv.reader(io.StringIO(data[:_HEAD].decode("utf-8-sig", "replace")))
+    head = data[:_HEAD].decode("utf-8-sig", "replace")
+    separator = _separator(head)
+    reader = csv.reader(io.StringIO(head), delimiter=separator)
     first = [cell.strip() for cell in next((row for row in reader if any(cell.strip() for cell in row)), [])]
-    return [(f"{source}, line {line}", cell) for line, cell in _cells(data, _index(column, first, source), True, source)]
+    cells = _cells(data, _index(column, first, source), True, source, separator)
+    return [(f"{source}, line {line}", cell) for line, cell in cells]
 
 
 def read_parquet_names(file: Path | bytes, column: str, source: str) -> list[tuple[str, str]]:
@@ -136,12 +142,21 @@ def _index(column: str, names: list[str], source: str) -> int:
     return names.index(column)
 
 
-def _parsed_by_arrow(data: bytes, index: int, width: int, skip: int) -> tuple[Numbers, bool] | None:
+def _separator(head: str) -> str:
+    """What parts the cells of the first line: a comma, unless there are semicolons or tabs and no comma but between digits."""
+    first = next((line for line in head.splitlines() if line.strip()), "")
+    if re.search(r",(?!\d)|(?<!\d),", first):
+        return ","
+    return next((each for each in ";\t" if each in first), ",")
+
+
+def _parsed_by_arrow(data: bytes, index: int, width: int, skip: int, separator: str) -> tuple[Numbers, bool] | None:
     """Numbers, or nanoseconds since 1970 and true; ``None`` where some line is not plain."""
     try:
         table = arrow_csv.read_csv(
             pa.BufferReader(data),
             read_options=arrow_csv.ReadOptions(column_names=[str(i) for i in range(width)], skip_rows=skip),
+            parse_options=arrow_csv.ParseOptions(delimiter=separator),
             convert_options=arrow_csv.ConvertOptions(include_columns=[str(index)], null_values=[]),
         )
     except pa.ArrowInvalid:
@@ -168,13 +183,13 @@ def _refuse_decimal_commas(head: str, source: str) -> None:
             raise InvalidInput(f"{source}, line {reader.line_num}", ",".join(row), told)
 
 
-def _cells(data: bytes, index: int, headed: bool, source: str) -> list[tuple[int, str]]:
+def _cells(data: bytes, index: int, headed: bool, source: str, separator: str) -> list[tuple[int, str]]:
     """(line number, cell) of every line that is not blank."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInput("trace", source, f"a file of text in UTF-8, or Parquet or NPY ({error})") from None
-    reader = csv.reader(io.StringIO(text))
+    reader = csv.reader(io.StringIO(text), delimiter=separator)
     try:
         rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     except csv.Error as error:
@@ -182,32 +197,35 @@ def _cells(data: bytes, index: int, headed: bool, source: str) -> list[tuple[int
     cells, width = [], len(rows[0][1]) if rows else 0
     for line, row in rows[1:] if headed else rows:
         if len(row) <= index:
-            raise InvalidInput(f"{source}, line {line}", ",".join(row), f"at least {index + 1} columns")
+            raise InvalidInput(f"{source}, line {line}", separator.join(row), f"at least {index + 1} columns")
         if any(cell.strip() for cell in row[width:]):
             first = f"{width} cell{'s' * (width > 1)}, as the {'header' if headed else 'first line'} has"
             told = f"{first}, where this has {len(row)}: numbers with decimal points, and quotes around cells with commas"
-            raise InvalidInput(f"{source}, line {line}", ",".join(row), told)
+            raise InvalidInput(f"{source}, line {line}", separator.join(row), told)
         cells.append((line, row[index].strip()))
     return cells
 
 
-def _parsed_by_line(cells: list[tuple[int, str]], source: str, column: str) -> tuple[Numbers, bool]:
+def _parsed_by_line(cells: list[tuple[int, str]], source: str, column: str, commas: bool) -> tuple[Numbers, bool]:
     if cells and _ISO.match(cells[0][1]):
         return np.array([_iso_nanoseconds(cell, f"{source}, line {line}") for line, cell in cells], dtype=np.int64), True
     values = np.empty(len(cells))
     for i, (line, cell) in enumerate(cells):
-        if not _is_number(cell):
+        number = _number(cell, commas)
+        if number is None:
             raise InvalidInput(f"{source}, line {line}", cell, f"a number{column}")
-        values[i] = float(cell)
+        values[i] = number
     return values, False
 
 
-def _is_number(cell: str) -> bool:
+def _number(cell: str, commas: bool) -> float | None:
+    """Of a cell, in which there may be a decimal comma where commas part no cells; ``None`` where it is none."""
+    if commas and _DECIMAL_COMMA.match(cell):
+        cell = cell.replace(",", ".")
     try:
-        float(cell)
+        return None if "_" in cell else float(cell)
     except ValueError:
-        return False
-    return "_" not in cell
+        return None
 
 
 def _iso_nanoseconds(cell: str, where: str) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrivals.mmpp import mmpp2
-from sluice.optimizer.traces.trace import Trace, read_trace
+from sluice.optimizer.traces.trace import Trace, read_sizes, read_trace
 
 EXCERPT = Path(__file__).parents[2] / "examples/traces/azure_llm_code_excerpt.csv.gz"
 
@@ -75,15 +75,18 @@ def test_timestamps_gaps_units_and_columns_are_one_trace(tmp_path: Path) -> None
             {},
             "line 3: '0,007215' is not allowed; allowed: 1 cell, as the header has, where this has 2: .* with decimal points",
         ),
-        (["time;size", *(f"{i},5;7" for i in range(150))], {}, "line 2: '0,5;7' is not allowed; allowed: 1 cell, as the header"),
-        (["time;size", *(f"{i};7" for i in range(150))], {}, "line 2: '0;7' is not allowed; allowed: a number of column time;size"),
+        (["time;size", *(f"{i},5;7" for i in range(150)), "1.200,5;7"], {}, "152: '1.200,5' is not allowed; allowed: a number of"),
+        (
+            ["time;size", *(f"{i};7" for i in range(150)), "150,5"],
+            {"column": "size"},
+            "line 152: '150,5' is not allowed; allowed: at least 2 columns",
+        ),
         (["0", *(f"{i},5" for i in range(150))], {}, "line 2: '0,5' is not allowed; allowed: 1 cell, as the first line has"),
         (
             [f"{i // 9},0{i}" for i in range(150)],
             {},
             "line 1: '0,00' is not allowed; allowed: columns that commas part and numbers",
         ),
-        ([f"{i},5;7" for i in range(150)], {}, "line 1: .0,5;7. is not allowed; allowed: columns that commas part"),
         (
             [f"2024-03-01 12:00:{i // 9:02},{i:03}" for i in range(150)],
             {},
@@ -107,6 +110,35 @@ def test_timestamps_gaps_units_and_columns_are_one_trace(tmp_path: Path) -> None
 def test_a_bad_trace_names_line_and_value(tmp_path: Path, lines: list[str], options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         read_trace(write_trace(tmp_path, lines), **options)
+
+
+@pytest.mark.parametrize(
+    ("first", "line"),
+    [
+        (["time;size"], "{0},{1};7"),
+        (["time;size"], "{0}.{1};7"),
+        ([], "{0},{1};7"),
+        (["id;time"], "7;{0},{1}"),
+        (["time\tsize"], "{0}.{1}\t7"),
+        ([], "{0},{1}\t7"),
+        (["time;size"], "1970-01-01 00:0{0}:00,{1};7"),
+    ],
+)
+def test_semicolons_or_tabs_may_part_the_cells_and_numbers_have_decimal_commas_then(
+    tmp_path: Path, first: list[str], line: str
+) -> None:
+    lines = [line.format(i // 100, f"{i % 100:02}") for i in range(150)]
+    options = {"column": "time"} if first == ["id;time"] else {}
+    expected = np.arange(150) / 100
+    if "1970" in line:
+        expected = np.arange(150) // 100 * 60 + np.arange(150) % 100 / 100
+    trace = read_trace(write_trace(tmp_path, [*first, *lines]), **options)
+    np.testing.assert_allclose(trace.interarrivals, np.diff(expected), atol=1e-9)
+
+
+def test_sizes_are_read_between_semicolons(tmp_path: Path) -> None:
+    path = write_trace(tmp_path, ["time;size", *(f"{i},5;{i}" for i in range(150))])
+    assert read_sizes(path, "size").tolist() == list(range(150))
 
 
 DISORDER = {
