@@ -375,14 +375,13 @@ def usable_profile(measure: Callable[[float], ServiceProfile], seconds: float, s
         except (InvalidInput, NotConverged) as error:
             if not left:
                 raise
-            slow = isinstance(error, NotConverged)
-            if isinstance(error, NotConverged) and isinstance(error.best, ServiceProfile):
-                init = init or error.best.init
-            seconds *= 1 + slow
-            why = "too slow to measure on" if slow else "too noisy to measure on"
-            how = f" for {seconds:g} s" if slow else ""
+            trouble, how = "noisy", ""
+            if isinstance(error, NotConverged):
+                seconds *= 2
+                trouble, how = "slow", f" for {seconds:g} s"
+                init = init or (error.best.init if isinstance(error.best, ServiceProfile) else {})
             more = f", and {left - 1} more at most" if left > 1 else ", for the last time"
-            say(f"This machine is {why} just now ({error}): measuring again{how}{more}.")
+            say(f"This machine is too {trouble} to measure on just now ({error}): measuring again{how}{more}.")
     raise AssertionError("the last time returns or raises")
 
 
