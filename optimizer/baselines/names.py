@@ -130,7 +130,7 @@ NAMES: dict[str, Named] = {
     "deadline": Named(lambda of: of.with_workers(lambda k: deadline(of.offer, k, of.slo))),
     "aimd": Named(lambda of: of.with_workers(lambda k: aimd(of.offer, k, of.slo))),
     "early-drop": Named(lambda of: of.with_workers(lambda k: early_drop(of.offer, k, of.slo))),
-    "workers": Named(lambda of: fixed_workers(of.offer, of.process, of.slos)),
+    "workers": Named(lambda of: fixed_workers(of.offer, of.process, of.slos, of.workers)),
     "autoscaling": Named(_autoscaled, ("lag",)),
     "overflow": Named(_with_overflow, ("lag",)),
 }
@@ -165,7 +165,8 @@ def named(text: str, of: Situation) -> Deployment:
     ]
     require(all(np.isfinite(numbers)), "policy", text, f"{policy.usage(name)} with finite numbers")
     require(bool(of.slos) or not policy.needs_slo, "slo", None, f"an SLO, by which policy {name} goes")
-    return policy.make(of, *numbers)
+    made = policy.make(of, *numbers)
+    return made if made.elastic else replace(made, billing=of.any_function.billing)
 
 
 def _number(parameter: str, part: str, text: str, usage: str) -> float:
@@ -193,7 +194,7 @@ def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> De
         that is none of those given.
     """
     if isinstance(plan, PhaseTables):
-        return of.offer.under(plan.schedule(of.times))
+        return of.offer.under(plan.schedule(of.times), billing=of.any_function.billing)
     allowed = "none: a plan of one queue, or of queues by size or by class; fleets are `sluice fleet`'s"
     one = plan.policy is not None
     require(one or plan.size is not None or plan.routed_by_class, f"{source}: routes", len(plan.routes), allowed)
@@ -254,7 +255,7 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
         memory_sizes = [each.memory_mb for each in (own, *others) if isinstance(each, Function)]
         return _noted(replace(deployment, function=route.function), memory_sizes, of)
     if policy.servers is not None:
-        return of.offer.under(policy)
+        return of.offer.under(policy, billing=of.any_function.billing)
     named = of.function_named(route.function, memory_mb)
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
     function = function if sizes is None else function.between(*sizes)

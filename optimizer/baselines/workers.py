@@ -115,12 +115,15 @@ def aimd(offer: WorkerOffer, workers: int, slo: Slo, step: int = 1, backoff: flo
     return offer.under(schedule, adaptation=Adaptation.aimd(slo.latency / 2, largest, step, backoff))
 
 
-def fixed_workers(offer: WorkerOffer, arrivals: ArrivalProcess, slos: Sequence[Slo]) -> Deployment:
+def fixed_workers(offer: WorkerOffer, arrivals: ArrivalProcess, slos: Sequence[Slo], workers: int | None = None) -> Deployment:
     """The fewest workers that keep the SLOs under a fitted process, with the table that does it: what `sluice recommend` offers.
+
+    Where there are so many ``workers`` these have that table.
 
     Raises
     ------
     Infeasible
         No number of workers does.
     """
-    return offer.under(choose_workers(arrivals, offer, slos).policy)
+    table = choose_workers(arrivals, offer, slos).policy
+    return offer.under(table if workers is None else replace(table, servers=workers))

@@ -122,7 +122,7 @@ class WorkerOffer:
         adaptation: Adaptation | None = None,
         billing: Billing | None = None,
     ) -> Deployment:
-        """The workers under tables that name their number; ``billing`` is of functions beside them."""
+        """The workers under tables that name their number; ``billing`` is of functions beside them and what is before all."""
         return Deployment(
             policy,
             self.service,
@@ -132,6 +132,7 @@ class WorkerOffer:
             price_per_worker_hour=self.price_per_hour,
             price_per_worker_second=self.price_per_second,
             price_per_batch=self.price_per_request,
+            provisioned=self.provisioned,
             billing=billing or Billing(granularity=self.granularity),
         )
 
@@ -148,6 +149,7 @@ class WorkerOffer:
             price_per_worker_hour=self.price_per_hour,
             price_per_worker_second=self.price_per_second,
             price_per_batch=self.price_per_request,
+            provisioned=self.provisioned,
         )
 
 

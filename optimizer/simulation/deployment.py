@@ -86,6 +86,8 @@ class Serving:
     price_per_worker_hour, price_per_worker_second, price_per_batch : float
         USD for an hour of a server that is there (one that goes while it serves ends its batch unpaid), for a second that is
         billed of a batch, for a batch that it serves.
+    provisioned : bool
+        Whether the servers are environments of a function: its invocations are logged and leave the network.
     """
 
     policy: Policy | Schedule
@@ -95,6 +97,7 @@ class Serving:
     price_per_worker_hour: float = field(default=0.0, kw_only=True)
     price_per_worker_second: float = field(default=0.0, kw_only=True)
     price_per_batch: float = field(default=0.0, kw_only=True)
+    provisioned: bool = field(default=False, kw_only=True)
     schedule: Schedule = field(init=False)
 
     def __post_init__(self) -> None:

@@ -262,16 +262,18 @@ class Statistics:
         return replace(run, serving=serving, cost=sum((side.cost for side in serving), self._cost_of_buffer(serving)))
 
     def _cost_of_buffer(self, serving: Sequence[ServingStatistics]) -> BatchCost:
-        """USD per answered request of what stands before functions; where one serves without batching there need be nothing."""
-        share = sum(side.share for side in serving if side.serving.elastic)
-        if share == 0 or (len(serving) == 1 and self._deployment.max_batch_size == 1 and not self._buffered):
+        """USD per answered request of what stands before all; where one function serves without batching that is nothing."""
+        alone = len(serving) == 1 and serving[0].serving.elastic and self._deployment.max_batch_size == 1
+        if alone and not self._buffered:
             return BatchCost()
         assert isinstance(self._deployment, Deployment)
         prices, moved = self._deployment.billing.prices, self._deployment.billing.moved
+        share = sum(side.share for side in serving)
+        invoked = sum(side.share for side in serving if side.serving.elastic or side.serving.provisioned)
         return BatchCost(
             cache=share * prices.cache_per_request(*moved),
             load_balancer=share * prices.load_balancer_per_request(*moved),
-            network=share * prices.network_per_request(*moved),
+            network=invoked * prices.network_per_request(*moved),
             fixed_terms=dict(prices.fixed_terms()),
         )
 
@@ -301,7 +303,8 @@ def _of_table(place: int, deployment: Deployment, tally: Tally, run: RunStatisti
         duration = float(tally.seconds[2 * place])
         paid = float(by_size @ serving.service.mean_billed(deployment.billing.step)[: len(by_size)])
         usd = serving.price_per_worker_hour / 3600 * there + serving.price_per_worker_second * paid
-        cost = BatchCost(machines=(usd + serving.price_per_batch * batches) / answered)
+        logs = deployment.billing.prices.logs_per_invocation * batches if serving.provisioned else 0.0
+        cost = BatchCost(machines=(usd + serving.price_per_batch * batches) / answered, logs=logs / answered)
     elif batches == 0:
         duration = 0.0
     else:

@@ -16,6 +16,8 @@ from sluice.optimizer.tuning.setup import TuningSetup
 def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> Deployment:
     """The queue of a route with these service times, and with what is kept warm for its function, at no price by the hour.
 
+    Before fixed servers a table that names no number of them has all there are, as no more serve at once.
+
     Raises
     ------
     InvalidInput
@@ -23,6 +25,7 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
     """
     first, *others = (_serving(name, setup, profile) for name in route.functions)
     own, *tables = [route.policy.policy(), *(beside.policy.policy() for beside in route.beside)]
+    own = replace(own, servers=own.servers or setup.servers)
     beside = [other.beside(table) for other, table in zip(others, tables, strict=True)]
     if isinstance(first, WorkerOffer):
         return replace(first.under(own, beside=beside, billing=setup.billing), energy=first.energy)
@@ -36,7 +39,7 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
 
 def _serving(name: str, setup: TuningSetup, profile: ServiceProfile) -> Function | WorkerOffer:
     memory_mb = setup.memory_of(name)
-    if memory_mb is not None:
+    if memory_mb is not None and setup.servers is None:
         return Function(profile, memory_mb, setup.billing, setup.environments, setup.max_batch_size)
     for offer in setup.offers:
         if offer.function == name:

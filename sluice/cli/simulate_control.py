@@ -58,6 +58,8 @@ def controlled(
     require(not situation.workload.classes, "classes", len(situation.workload.classes), f"none, with policy {NAME}")
     require(run.n_requests >= FEWEST_REQUESTS, "n_requests", run.n_requests, f"at least {FEWEST_REQUESTS}, for intervals")
     fixed = situation.worker is not None and situation.worker.function == function.profile.function
+    given = situation.workers is None or situation.worker is not None
+    require(given, "--servers", situation.workers, f"of policy {NAME} only with the workers that they are: --worker PROFILE:USD")
     setup = TuningSetup(
         function.profile.model or "model",
         situation.slos,

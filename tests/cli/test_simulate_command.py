@@ -183,6 +183,31 @@ def test_workers_of_ones_own(tmp_path: Path, document_of: Document, asked: tuple
     assert document_of(*ask, "--worker", f"{worker}:0.0001")["policies"]["recommended"]["by_function"] == 0
 
 
+def test_what_stands_before_workers_is_billed_as_recommended(
+    tmp_path: Path, document_of: Document, asked: tuple[str, ...], profile: str
+) -> None:
+    """A function, its provisioned environments and workers are behind one buffer; invocations leave the network."""
+    worker = tmp_path / "gpu.json"
+    worker.write_text(json.dumps({"function": "http://gpu:1", "service_time": {"intercept": 0.001, "slope": 0.0002}}))
+    Path(profile).write_text(json.dumps(json.loads(Path(profile).read_text()) | {"request_bytes": 2000, "answer_bytes": 500}))
+    ask = (*asked, "--memory", "1769")
+    provisioned = document_of(*ask, "--policy", "greedy:8", "--policy", "size-or-timeout:4,0.02", "--servers", "2")["policies"]
+    of_worker = document_of(*ask, "--policy", "greedy:8", "--servers", "2", "--worker", f"{worker}:0.5")["policies"]["greedy:8"]
+    costs = [provisioned["greedy:8"]["cost"], provisioned["size-or-timeout:4,0.02"]["cost"], of_worker["cost"]]
+    moved = [[cost["terms"][part] for part in ("load_balancer", "network")] for cost in costs]
+    assert moved[0] == pytest.approx(moved[1]) and min(moved[0]) > 0
+    assert moved[2] == pytest.approx([moved[0][0], 0.0])
+    assert costs[0]["fixed_per_month"] == costs[1]["fixed_per_month"] == costs[2]["fixed_per_month"] > 0
+
+
+def test_workers_are_as_many_as_are_there(tmp_path: Path, document_of: Document, asked: tuple[str, ...]) -> None:
+    worker = tmp_path / "gpu.json"
+    worker.write_text(json.dumps({"function": "http://gpu:1", "service_time": {"intercept": 0.001, "slope": 0.0002}}))
+    ask = (*asked, "--policy", "workers", "--slo", "0.2", "--worker", f"{worker}:0.5")
+    alone, three = (document_of(*ask, *servers)["policies"]["workers"] for servers in ((), ("--servers", "3")))
+    assert alone["mean_servers"] == pytest.approx(1) and three["mean_servers"] == pytest.approx(3)
+
+
 def test_times_that_were_moved_to_plan_the_smdps_table_are_said(
     tmp_path: Path, document_of: Document, exit_of: Run, asked: tuple[str, ...]
 ) -> None:

@@ -91,6 +91,10 @@ def test_windows_are_as_long_as_a_promise_is_to_be_kept_in(document_of: Document
         ),
         (("--policy", "no-batching", "--service-change", "1:2"), "--service-change: 1 is not allowed; allowed: only with --policy"),
         (("--policy", "no-batching", "--kept-in", "4s"), "--kept-in: 4.0 is not allowed; allowed: only with --policy control"),
+        (
+            ("--policy", "control", "--servers", "2"),
+            "--servers: 2 is not allowed; allowed: of policy control only with the workers that",
+        ),
         (("--policy", "control", "--bins", "3"), "--bins: 3 is not allowed; allowed: none with --policy control alone"),
     ],
 )

@@ -11,10 +11,11 @@ import pytest
 
 from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import InvalidInput
-from sluice.batching.policy import greedy
+from sluice.batching.policy import greedy, size_or_timeout
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.recommend.offers import machine_offer
 from sluice.optimizer.tuning.decision import Decision, Trigger
+from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.rate_tables import LARGEST, tables_of
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans
@@ -54,6 +55,16 @@ def arrivals(rate: float, seconds: float, begin: float = 0.0, seed: int = 0) -> 
 
 def all_that_waits(servers: int = 1) -> Plan:
     return Plan(model="m", function=ADDRESS, policy=PolicyDocument.of(greedy(BATCH, servers)), slo=SLO)
+
+
+def test_a_table_that_names_no_servers_has_those_that_are_there_at_their_price() -> None:
+    setup = setup_of(servers=2)
+    plan = Plan(model="m", function=ADDRESS, policy=PolicyDocument.of(size_or_timeout(4, 0.02)), slo=SLO)
+    (route,) = plan.all_routes
+    assert setup.profile is not None
+    deployment = deployment_of(route, setup, setup.profile)
+    assert not deployment.elastic and deployment.schedule.tables[0].servers == 2
+    assert deployment.price_per_worker_hour == 0.5
 
 
 def decided(setup: TuningSetup, rate: float) -> Decision:
