@@ -31,6 +31,7 @@ from sluice.optimizer.baselines.situation import Situation
 from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
 from sluice.optimizer.recommend import WorkerOffer
 from sluice.optimizer.recommend.offers import kept_warm
+from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.several_queues import RoutedDeployment, SeveralQueues
@@ -166,7 +167,7 @@ def named(text: str, of: Situation) -> Deployment:
     require(all(np.isfinite(numbers)), "policy", text, f"{policy.usage(name)} with finite numbers")
     require(bool(of.slos) or not policy.needs_slo, "slo", None, f"an SLO, by which policy {name} goes")
     made = policy.make(of, *numbers)
-    return made if made.elastic else replace(made, billing=of.any_function.billing)
+    return made if made.elastic else _of_workers(replace(made, billing=of.any_function.billing), of)
 
 
 def _number(parameter: str, part: str, text: str, usage: str) -> float:
@@ -194,7 +195,7 @@ def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> De
         that is none of those given.
     """
     if isinstance(plan, PhaseTables):
-        return of.offer.under(plan.schedule(of.times), billing=of.any_function.billing)
+        return _of_workers(of.offer.under(plan.schedule(of.times), billing=of.any_function.billing), of)
     allowed = "none: a plan of one queue, or of queues by size or by class; fleets are `sluice fleet`'s"
     one = plan.policy is not None
     require(one or plan.size is not None or plan.routed_by_class, f"{source}: routes", len(plan.routes), allowed)
@@ -249,13 +250,13 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
             for other, table, name in zip(others, tables[1:], route.functions[1:], strict=True)
         ]
         if isinstance(own, WorkerOffer):
-            deployment = own.under(policy, beside=beside, billing=of.any_function.billing)
+            deployment = _of_workers(own.under(policy, beside=beside, billing=of.any_function.billing), of)
         else:
             deployment = own.under(policy, beside)
         memory_sizes = [each.memory_mb for each in (own, *others) if isinstance(each, Function)]
         return _noted(replace(deployment, function=route.function), memory_sizes, of)
     if policy.servers is not None:
-        return of.offer.under(policy, billing=of.any_function.billing)
+        return _of_workers(of.offer.under(policy, billing=of.any_function.billing), of)
     named = of.function_named(route.function, memory_mb)
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
     function = function if sizes is None else function.between(*sizes)
@@ -263,13 +264,22 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
     return _noted(deployment, [function.memory_mb], of)
 
 
+def _of_workers(deployment: Deployment, of: Situation) -> Deployment:
+    """The deployment, which says that workers are not behind the way that the function's service times are behind."""
+    way = of.any_function.profile.way
+    if deployment.provisioned or way is None or not way.mean:
+        return deployment
+    without = f"the latencies of workers are without the {milliseconds(way.mean)} of the way through buffer and network"
+    return replace(deployment, note="; ".join(filter(None, (deployment.note, without))))
+
+
 def _noted(deployment: Deployment, memory_sizes: Sequence[int], of: Situation) -> Deployment:
     """The deployment, which says where it runs with other memory sizes than is asked for."""
     others = sorted({mb for mb in memory_sizes if of.memory_mb is not None and mb != of.memory_mb})
     if not others:
         return deployment
-    runs = " and ".join(map(str, others))
-    return replace(deployment, note=f"runs with {runs} MB, as the plan has it, and not with {of.memory_mb}")
+    runs = f"runs with {' and '.join(map(str, others))} MB, as the plan has it, and not with {of.memory_mb}"
+    return replace(deployment, note="; ".join(filter(None, (deployment.note, runs))))
 
 
 def _function(name: str, memory_mb: int | None, of: Situation, field: str, sizes: tuple[float, float] | None) -> Function:

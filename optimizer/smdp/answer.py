@@ -6,7 +6,7 @@ One record for every kind of arrivals and any number of workers: what a kind doe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class Answer:
         Of several workers.
     one_table, filtered : OneTable and FilteredTables, or None
         Of arrivals with phases: the best table for all of them, and what the tables per phase come to where the phase is guessed.
+    way : float
+        s of each SLO that were kept free; no percentile has them.
     """
 
     problem: SmdpProblem
@@ -74,6 +76,7 @@ class Answer:
     workers: WorkersSolution | None = None
     one_table: OneTable | None = None
     filtered: FilteredTables | None = None
+    way: float = 0.0
 
     @property
     def arrival_rate(self) -> float:
@@ -89,6 +92,7 @@ def answer_problem(
     problem: SmdpProblem,
     slos: Sequence[Slo] = (),
     *,
+    way: float = 0.0,
     servers: int = 1,
     frontier: bool = False,
     method: str = METHODS[0],
@@ -105,6 +109,8 @@ def answer_problem(
         Of one worker with its share of the arrivals.
     slos : sequence of Slo
         The largest weight of the power is sought whose table keeps them.
+    way : float
+        s that a request is on its way to the worker and back, through a buffer perhaps: they are kept free of the SLOs.
     servers : int
         Identical workers behind one queue.
     frontier : bool
@@ -119,7 +125,7 @@ def answer_problem(
     ------
     InvalidInput
         SLOs, a frontier, several workers or another method where arrivals have phases; SLOs, a frontier or another method with
-        several workers; SLOs or a frontier by another method.
+        several workers; SLOs or a frontier by another method; a way that leaves nothing of an SLO.
     Infeasible
         No weight keeps the SLOs.
     """
@@ -132,6 +138,8 @@ def answer_problem(
     allowed = f"1, Poisson arrivals, with --slo, --frontier, --servers and methods other than {METHODS[0]}"
     require(n_phases == 1 or not one_phase, "arrivals.n_phases", n_phases, allowed)
 
+    shortest = min((slo.latency for slo in slos), default=np.inf)
+    require(0 <= way < shortest, "way", way, f"seconds less than the SLO's {shortest:g}")
     require_options(method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
     if n_phases > 1:
         return _with_phases(problem, seconds_left)
@@ -143,7 +151,8 @@ def answer_problem(
     if servers > 1:
         solution, workers = solved(problem), solve_workers(problem, servers)
         return Answer(problem, solution, (workers.policy,), servers=servers, workers=workers)
-    return _of_one_server(problem, tuple(slos), frontier, solved, seconds_left)
+    of_worker = tuple(Slo(slo.latency - way, slo.percentile) for slo in slos)
+    return replace(_of_one_server(problem, of_worker, frontier, solved, seconds_left), slos=tuple(slos), way=way)
 
 
 def _of_one_server(

@@ -89,6 +89,7 @@ def full_document(found: Answer) -> dict[str, object]:
         "latency_weight": problem.latency_weight,
         "power_weight": problem.power_weight,
         "slos": list(found.slos),
+        "way": found.way,
         "power_weights": None if found.chosen is None else found.chosen.weights,
         "policies": [PolicyDocument.of(policy) for policy in found.policies],
         "converged": solution.converged,

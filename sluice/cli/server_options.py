@@ -16,7 +16,7 @@ import numpy as np
 from sluice.batching.documents import ServiceProfile
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import MAX_SERVERS
-from sluice.cli.arrival_options import read_arrivals
+from sluice.cli.arrival_options import behind_buffer, read_arrivals
 from sluice.cli.groups import group
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.profile_files import read_profile
@@ -143,6 +143,13 @@ class ServerOptions:
         law, scale = self._law(), UNITS[self.unit]
         energy = self._energy(law)
         return ClassProblem.of(read_classes(texts, scale), law, energy, self.batch_min, self.w1 / scale, self._power_weight)
+
+    def way(self, told: float | None, of_plan: bool) -> float:
+        """s that a request is on its way: as told, or measured; ``of_plan`` through a buffer, measured or not."""
+        if told is not None or self.profile is None:
+            return told or 0.0
+        way = (behind_buffer(self._profile) if of_plan else self._profile).way
+        return 0.0 if way is None else way.mean
 
     @property
     def _power_weight(self) -> float:

@@ -14,6 +14,7 @@ from sluice.batching.errors import require
 from sluice.batching.policy import no_batching
 from sluice.batching.urls import is_http, without_password
 from sluice.cli import output
+from sluice.cli.arrival_options import way_option
 from sluice.cli.file_kinds import PLAN, POLICY, require_replaceable, written_option
 from sluice.cli.server_options import ServerOptions, server_options, solver_options
 from sluice.cli.slo_options import slo_options
@@ -54,6 +55,7 @@ LARGE = 256  # batches from which on it is told what it takes
 )
 @solver_options
 @slo_options(required=False)
+@way_option
 @click.option("--frontier", is_flag=True, help="Show all that the weights can buy, from the least latency to the least power.")
 @click.option(
     "--max-seconds",
@@ -78,6 +80,7 @@ def command(
     slack: float | None,
     solver: dict[str, Any],
     slos: tuple[Slo, ...],
+    buffer_overhead: float | None,
     frontier: bool,
     max_seconds: float,
     servers: int,
@@ -89,8 +92,9 @@ def command(
     """Find the optimal state-dependent batching policy of one server.
 
     The objective is w1 * mean latency + w2 * mean power. With --slo the largest w2 whose policy keeps the SLO is sought; an SLO is
-    in seconds whatever the unit. Arrivals with phases have a table for each phase, and one table for all of them: the plan's, as a
-    buffer is told of no phase. With --class twice it is the table over how many of each class wait.
+    in seconds whatever the unit, and of a plan the way through the buffer is kept free of it. Arrivals with phases have a table for
+    each phase, and one table for all of them: the plan's, as a buffer is told of no phase. With --class twice it is the table over
+    how many of each class wait.
     """
     require(server.w2 is None or not slos, "w2", server.w2, "only without --slo, for which it is sought")
     require(out is not None or (model is None and function is None), "model, function", (model, function), "only with --out")
@@ -104,6 +108,9 @@ def command(
     if out is not None:
         require_replaceable(out, "--out", PLAN if model is not None else POLICY)
     require(0 < max_seconds < inf, "max_seconds", max_seconds, "a number of seconds > 0")
+    require(
+        buffer_overhead is None or bool(slos), "--buffer-overhead", buffer_overhead, "only with --slo, of which it is kept free"
+    )
     require(slack is None or (bool(classes) and model is not None), "slack", slack, "only for a plan with --class")
     end = time.monotonic() + max_seconds
     if classes:
@@ -128,7 +135,8 @@ def command(
             err=True,
         )
     ask = {"servers": servers, "frontier": frontier, **solver}
-    found = answer_problem(problem, slos, **ask, seconds_left=lambda: end - time.monotonic())
+    way = server.way(buffer_overhead, of_plan=model is not None) if slos else 0.0
+    found = answer_problem(problem, slos, way=way, **ask, seconds_left=lambda: end - time.monotonic())
     if out is not None:
         output.write_file(out, write(answer_document(found, model, function)))
     if as_json:

@@ -9,6 +9,7 @@ from typing import Protocol
 from rich.table import Column, Table
 
 from sluice.batching.policy import Policy
+from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.smdp import Answer, Corner, WorkersSolution
 
 
@@ -29,6 +30,11 @@ def in_words(found: Answer) -> Iterator[str]:
     if found.chosen is not None:
         low, high = found.chosen.weights
         yield f"w2 from {low:.6g} to {'any larger' if high is None else f'{high:.6g}'} keeps the SLO with the least power"
+    if found.way:
+        yield (
+            f"{milliseconds(found.way)} of it are kept free for the way through buffer and network (--buffer-overhead); the "
+            "percentiles are without them"
+        )
     if found.one_table is not None and found.filtered is not None:
         one, filtered = found.one_table, found.filtered
         yield f"one table for all phases -- {_spoken(one.policy)}"

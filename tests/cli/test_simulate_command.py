@@ -208,6 +208,15 @@ def test_workers_are_as_many_as_are_there(tmp_path: Path, document_of: Document,
     assert alone["mean_servers"] == pytest.approx(1) and three["mean_servers"] == pytest.approx(3)
 
 
+def test_workers_are_said_to_be_without_the_way_through_the_buffer(tmp_path: Path, exit_of: Run, asked: tuple[str, ...]) -> None:
+    worker = tmp_path / "gpu.json"
+    worker.write_text(json.dumps({"function": "http://gpu:1", "service_time": {"intercept": 0.001, "slope": 0.0002}}))
+    ask = (*asked, "--memory", "1769", "--servers", "1", "--policy", "greedy:8", "--buffer-overhead", "20ms")
+    said = "note: greedy:8: the latencies of workers are without the 20 ms of the way through buffer and network"
+    assert said in exit_of(*ask, "--worker", f"{worker}:0.5")[2]
+    assert said not in exit_of(*ask)[2]  # environments of the function, whose times are behind it
+
+
 def test_times_that_were_moved_to_plan_the_smdps_table_are_said(
     tmp_path: Path, document_of: Document, exit_of: Run, asked: tuple[str, ...]
 ) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, read, write
+from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
 from sluice.optimizer.arrivals import mmpp2
 from sluice.optimizer.smdp import read_phase_tables
 
@@ -52,6 +52,26 @@ def test_the_largest_weight_that_keeps_an_slo(document_of: Document, shown_by: C
     assert low < answer["power_weight"] < high and answer["latency"]["optimal"]["p95"] <= 0.01
     assert 1.6 < high < 2.2  # the paper finds p95 9.96 ms at 1.6 and 11.24 ms at 2.2
     assert "keeps the SLO with the least power" in shown_by(*SMALL, "--rho", "0.5", "--slo", "0.02")
+
+
+def test_the_way_through_the_buffer_is_kept_free_of_a_plans_promise(tmp_path: Path, document_of: Document, exit_of: Run) -> None:
+    points = [ProfilePoint(1, b, ServiceTime(0.001 + 0.0005 * b), 0.001 + 0.0005 * b) for b in (1, 2, 4)]
+    profile, plan = tmp_path / "profile.json", tmp_path / "plan.json"
+    address = ("--model", "m", "--function", "http://core:8500", "--out", str(plan))
+
+    def answer(*options: str, way: float | None = None) -> dict[str, Any]:
+        measured = None if way is None else ServiceTime(way)
+        profile.write_bytes(write(ServiceProfile(function="http://core:8500", points=points, way=measured)))
+        return document_of("smdp", "--profile", str(profile), "--rho", "0.5", "--slo", "0.02", *options)
+
+    alone, assumed, told, known = answer(), answer(*address), answer("--buffer-overhead", "8ms"), answer(way=0.002)
+    assert [each["way"] for each in (alone, assumed, told, known)] == [0.0, 0.005, 0.008, 0.002]
+    for each in (alone, assumed, told, known):
+        assert each["slos"][0]["latency"] == 0.02
+        assert each["latency"]["optimal"]["p95"] <= 0.02 - each["way"] + 1e-9
+    assert read(Plan, plan.read_bytes()).slo == Slo(0.02)
+    out = exit_of("smdp", "--profile", str(profile), "--rho", "0.5", "--slo", "0.02", "--buffer-overhead", "8ms")[1]
+    assert "8 ms of it are kept free for the way through buffer and network" in " ".join(out.split())
 
 
 def test_an_slo_out_of_reach_exits_with_one(exit_of: Run) -> None:
@@ -226,6 +246,14 @@ def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
         (("--rho", "0.5", "--distribution", "erlang:1.5"), "erlang with a whole number of stages"),
         (("--rho", "0.5", "--energy", "1"), "energy: '1' is not allowed; allowed: two numbers, intercept and slope, or @FILE"),
         (("--rho", "0.5", "--energy", "-1,2"), "batching never pays|number >= 0"),
+        (
+            ("--rho", "0.5", "--buffer-overhead", "1ms"),
+            "--buffer-overhead: 0.001 is not allowed; allowed: only with --slo, of which",
+        ),
+        (
+            ("--rho", "0.5", "--slo", "0.02", "--buffer-overhead", "20ms"),
+            "way: 0.02 is not allowed; allowed: seconds less than the",
+        ),
         (("--rho", "0.5", "--w2", "1", "--slo", "0.1"), "w2: 1.0 is not allowed; allowed: only without --slo"),
         (("--rho", "0.5", "--servers", "0"), "servers: 0 is not allowed"),
         (("--rho", "0.5", "--servers", "2", "--frontier"), "servers: 2 is not allowed; allowed: 1, with --slo and --frontier"),
