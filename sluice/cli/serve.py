@@ -38,7 +38,7 @@ def command(**options: Any) -> None:
     """
     from sluice.buffer_service.app import main  # with the clients of AWS and of Redis, which the help does not need
 
-    settings = _settings({name: value for name, value in options.items() if value is not None})
+    settings = _settings(options)
     _require_port(settings.host, settings.port, f"--port ({PREFIX}PORT)", "chooses one")
     if settings.admin_port:
         _require_port(settings.host, settings.admin_port, f"{PREFIX}ADMIN_PORT", "has none")
@@ -50,14 +50,16 @@ def command(**options: Any) -> None:
     main(settings)
 
 
-def _settings(given: dict[str, Any]) -> Settings:
-    """The environment's, with the options in their place; an error names the option beside its variable."""
+def _settings(options: dict[str, Any]) -> Settings:
+    """The environment's, with the options in their place; an error names the option, if there is one, beside its variable."""
     settings = Settings.from_environment()
     try:
-        return dataclasses.replace(settings, **given)
+        return dataclasses.replace(settings, **{name: value for name, value in options.items() if value is not None})
     except InvalidInput as error:
-        option = "--" + error.field.removeprefix(PREFIX).lower().replace("_", "-")
-        raise InvalidInput(f"{option} ({error.field})", error.value, error.allowed) from None
+        name = error.field.removeprefix(PREFIX).lower()
+        if name not in options:
+            raise
+        raise InvalidInput(f"--{name.replace('_', '-')} ({error.field})", error.value, error.allowed) from None
 
 
 def _require_port(host: str, port: int, option: str, zero: str) -> None:

