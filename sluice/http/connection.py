@@ -288,13 +288,20 @@ class HttpConnection:
         return b"HTTP/1.1 100 Continue\r\n\r\n"
 
     def answer(
-        self, now: float, status: int, content_type: str, length: int, fields: Fields = (), date: bytes = b"", close: bool = False
+        self,
+        now: float,
+        status: int,
+        content_type: str,
+        length: int | None,
+        fields: Fields = (),
+        date: bytes = b"",
+        close: bool = False,
     ) -> bytes:
-        """The head of the answer to the request that is due, with a body of ``length`` bytes."""
+        """The head of the answer to the request that is due, with a body of ``length`` bytes; ``None`` where it can have none."""
         stage = ANSWERED.get(self.stage)
         if stage is None or self._head is None:
             raise RuntimeError(f"an answer at stage {self.stage}, where none is due")
-        start = _start_of_head(status, content_type, date)
+        start = _start_of_head(status, date) if length is None else _start_up_to_length(status, content_type, date)
         more = _FIELD * len(fields) % sum(fields, ()) if fields else b""
         if close or (self._head.expects and not self._asked_for_body and self.stage is BODY):
             self._kept = False  # a body that was not asked for may never come
@@ -306,7 +313,7 @@ class HttpConnection:
         if not self._kept:
             self._end()
             more += b"connection: close\r\n"
-        return b"%b%d\r\n%b\r\n" % (start, length, more)
+        return b"%b%b\r\n" % (start, more) if length is None else b"%b%d\r\n%b\r\n" % (start, length, more)
 
     def block(self) -> None:
         """Nothing is to be parsed from now on."""
@@ -575,7 +582,12 @@ _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() 
 
 
 @lru_cache(maxsize=64)
-def _start_of_head(status: int, content_type: str, date: bytes) -> bytes:
+def _start_up_to_length(status: int, content_type: str, date: bytes) -> bytes:
     """Up to the length of the body."""
+    return b"%bcontent-type: %b\r\ncontent-length: " % (_start_of_head(status, date), content_type.encode("latin-1"))
+
+
+def _start_of_head(status: int, date: bytes) -> bytes:
+    """What every answer begins with."""
     line = _LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
-    return b"%bdate: %b\r\ncontent-type: %b\r\ncontent-length: " % (line, date, content_type.encode("latin-1"))
+    return b"%bdate: %b\r\n" % (line, date)

@@ -49,6 +49,7 @@ _NOT_UNDERSTOOD = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED, HTTPStatu
 UNREAD = frozenset((*_NOT_UNDERSTOOD, *_TOO_LARGE))
 """Statuses of refusals behind which more may come."""
 WITHOUT_BODY = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
+"""Statuses of answers that say neither of what type their body is nor how long (RFC 9110, 8.6)."""
 
 _log = logging.getLogger(__name__)
 
@@ -333,9 +334,10 @@ class Connection(asyncio.Protocol):
         http, was = self._http, self._http.stage
         if was is ENDED:
             return  # its body turned out to be none: it is told of that
+        length: int | None = len(body)
         if status in WITHOUT_BODY:
-            body = b""  # such an answer ends with its headers; more would be taken for the next one
-        head = http.answer(self._loop.time(), status, content_type, len(body), fields, self._server.date, close)
+            body, length = b"", None  # such an answer ends with its headers; more would be taken for the next one
+        head = http.answer(self._loop.time(), status, content_type, length, fields, self._server.date, close)
         self._awaited = False
         self._request = None
         if self._held.size:

@@ -97,6 +97,13 @@ def test_an_answer_that_cannot_be_written_leaves_its_place_to_another():
     assert http.stage is TURN and answer(http).startswith(b"HTTP/1.1 200 OK\r\n") and http.stage is IDLE
 
 
+def test_an_answer_that_can_have_no_body_says_neither_of_what_type_nor_how_long_it_is():
+    http = connection()
+    http.receive(0.0, POST % 0)
+    head = http.answer(0.0, 204, "text/plain", None, ((b"allow", b"GET"),), date=b"today")
+    assert head == b"HTTP/1.1 204 No Content\r\ndate: today\r\nallow: GET\r\n\r\n"
+
+
 def test_an_idle_connection_keeps_nothing_of_what_it_read():
     large = b"x" * 50_000
     http = connection()

@@ -128,6 +128,7 @@ async def test_what_comes_of_a_result_is_as_the_document_has_it(function):
         check(path, "get", *answer)
         async with buffer.http.delete(buffer.url + place) as response:
             assert (response.status, await response.read()) == (204, b"")
+            assert not {"content-type", "content-length"}.intersection(map(str.lower, response.headers))
         for where, expected in ((place, 410), ("/v2/models/m/results/x", 404), ("/v2/models/x/results/x", 404)):
             status, headers, body = await buffer.get(where)
             assert status == expected
