@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import sys
 from typing import Any
@@ -246,10 +247,13 @@ def _that_fit(batch_sizes: tuple[int, ...], samples: tuple[Sample, ...], model: 
 
 
 def _refuse_unwritable(path: str) -> None:
-    """Better now than after a sweep that was paid for."""
+    """Better now than after a sweep that was paid for; what is there stays, and nothing new is left if the sweep fails."""
+    new = not os.path.lexists(path)
     try:
         with open(path, "ab"):
             pass
+        if new:
+            os.remove(path)
     except OSError as error:
         raise InvalidInput("--out", path, f"a writable path ({error.strerror})") from None
 

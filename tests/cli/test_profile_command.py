@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from sluice.batching.documents import ServiceProfile, read
+from sluice.batching.documents import LinearServiceTime, ServiceProfile, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.worker.machine import memory_mb
@@ -154,6 +154,16 @@ async def test_what_cannot_be_measured_names_field_and_value(runtime, sluice, tm
     found, out, err = await asyncio.to_thread(sluice, f"profile {arguments}")
     assert message in err
     assert (found, out) == (code, "")
+    assert not (tmp_path / "profile.json").exists()
+
+
+async def test_a_sweep_that_fails_leaves_an_earlier_profile_as_it_was(runtime, sluice, tmp_path):
+    earlier = write(ServiceProfile(function="ruler-512", service_time=LinearServiceTime(0.005, 0.001)))
+    (tmp_path / "profile.json").write_bytes(earlier)
+    (tmp_path / "body.json").write_text("{}")
+    code, _, err = await asyncio.to_thread(sluice, "profile ruler-1769 --memory 512 --payload body.json")
+    assert code == 2 and "memory: 512 is not allowed; allowed: 1769" in err
+    assert (tmp_path / "profile.json").read_bytes() == earlier
 
 
 async def test_a_worker_is_measured_by_its_address_and_says_itself_how_long_it_computed(sluice, tmp_path):
