@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import math
 import re
@@ -704,8 +705,9 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
         Names the field (behind ``source``, a file name perhaps), its value and what is allowed.
     """
     prefix = f"{source}: " if source else ""
+    octets = without_mark(data.encode() if isinstance(data, str) else data)
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(octets, type=kind)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InvalidInput):
             cause = error.__cause__
@@ -715,9 +717,9 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
         message, _, path_text = str(error).partition(" - at `$")
         path_text = path_text.rstrip("`").lstrip(".")
         try:
-            value = _value_at(msgspec.json.decode(data), path_text)
+            value = _value_at(msgspec.json.decode(octets), path_text)
         except _UNREADABLE as unreadable:  # what is of another type is also not JSON further on
-            raise _not_json(prefix + kind.__name__, data, unreadable) from None
+            raise _not_json(prefix + kind.__name__, octets, unreadable) from None
         unknown = re.fullmatch("Object contains unknown field `(.*)`", message)
         if unknown is not None and isinstance(value, dict) and unknown[1] in value:
             known = _fields_at(msgspec.inspect.type_info(kind), _steps(path_text))
@@ -726,7 +728,12 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
         allowed = (message[0].lower() + message[1:]).replace("object missing", "an object with the")
         raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, allowed) from None
     except _UNREADABLE as error:
-        raise _not_json(prefix + kind.__name__, data, error) from None
+        raise _not_json(prefix + kind.__name__, octets, error) from None
+
+
+def without_mark(data: bytes) -> bytes:
+    """JSON without the byte order mark that some editors put before it."""
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def write(document: object) -> bytes:
@@ -737,8 +744,7 @@ def write(document: object) -> bytes:
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def _not_json(field: str, data: bytes | str, error: Exception) -> InvalidInput:
-    octets = data.encode() if isinstance(data, str) else data
+def _not_json(field: str, octets: bytes, error: Exception) -> InvalidInput:
     at = re.search(r"\(byte (\d+)\)$", str(error))
     before = re.search(rb'(?:"(\w+)"\s*:)?\s*(-?)$', octets[: int(at[1])]) if at is not None else None
     found = re.match(rb"(NaN|Infinity)\b", octets[int(at[1]) :]) if at is not None else None

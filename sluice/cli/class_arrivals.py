@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.arrival_options import read_arrivals
-from sluice.cli.output import read_file
+from sluice.cli.output import read_json
 from sluice.cli.trace_options import read_recorded
 from sluice.cli.values import MOST_RATE
 from sluice.optimizer.arrays import Array
@@ -54,7 +54,7 @@ def _arrivals(arrivals: str, text: str) -> ClassArrivals:
     if rate is not None:
         require(0 < rate <= MOST_RATE, OPTION, text, f"a rate above 0, in requests/s, at most {MOST_RATE:.0f}")
         return ClassArrivals(poisson(rate))
-    if not Path(arrivals).is_dir() and read_file(arrivals, OPTION).lstrip()[:1] == b"{":
+    if not Path(arrivals).is_dir() and read_json(arrivals, OPTION).lstrip()[:1] == b"{":
         document = read_arrivals(arrivals, None, None)
         return ClassArrivals(ArrivalProcess.of(document), recorded_times(document))
     from sluice.optimizer.fits.choice import fit_arrivals  # which takes a while to import, and few commands need

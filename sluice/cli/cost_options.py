@@ -13,7 +13,7 @@ from msgspec import structs
 from sluice.batching.errors import require
 from sluice.cli.file_kinds import kind_of
 from sluice.cli.groups import Command
-from sluice.cli.output import read_file
+from sluice.cli.output import read_json
 from sluice.cli.values import DURATION, FILE, WAIT, integer, number
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
@@ -140,7 +140,7 @@ def price_list(path: str | None) -> Prices:
     """That of ``--prices``."""
     if path is None:
         return default_prices()
-    data = read_file(path, "--prices")
+    data = read_json(path, "--prices")
     found = kind_of(data)
     found = found or (None if data.lstrip().startswith(b"{") else "no JSON document")
     require(found is None, "--prices", path, f"a price list, as optimizer/billing/prices.json is one; this is {found}")

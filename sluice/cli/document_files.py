@@ -7,7 +7,7 @@ from typing import TypeVar
 from sluice.batching.documents import ArrivalDocument, Document, Plan, ServiceProfile, read
 from sluice.batching.errors import InvalidInput
 from sluice.cli.file_kinds import ARRIVALS, PLAN, PROFILE, is_object, kind_of
-from sluice.cli.output import read_file
+from sluice.cli.output import read_json
 
 Read = TypeVar("Read", bound=Document)
 
@@ -27,7 +27,7 @@ def read_document(kind: type[Read], path: str, option: str) -> Read:
     InvalidInput
         No such file; a file of another kind, by what it is; a field that is wrong.
     """
-    data = read_file(path, option)
+    data = read_json(path, option)
     found, (meant, told) = kind_of(data), _MEANT[kind]
     if found is not None and found != meant:
         raise InvalidInput(option, path, f"{told}; this is {found}")

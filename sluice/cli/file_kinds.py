@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from sluice.batching.documents import VERSION
+from sluice.batching.documents import VERSION, without_mark
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.values import FILE
 
@@ -88,7 +88,7 @@ def require_replaceable(path: str, option: str, *kinds: str) -> None:
     if not file.is_file():  # new, or a pipe or a device
         return
     try:
-        data = file.read_bytes()
+        data = without_mark(file.read_bytes())
     except OSError as error:
         raise InvalidInput(option, path, f"a writable path ({error.strerror})") from None
     found, of_later = kind_of(data), _is_of_later(data)

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from sluice.batching.errors import InvalidInput
-from sluice.cli.output import read_file
+from sluice.cli.output import read_json
 from sluice.optimizer.report.evidence import Seen
 
 
@@ -23,7 +23,7 @@ def read_measured(path: str) -> Seen:
     InvalidInput
         No such file, another document, or a replay in which nothing was answered.
     """
-    data = read_file(path, "--measured")
+    data = read_json(path, "--measured")
     try:
         summary = msgspec.convert(_summary_of(msgspec.json.decode(data)), _Summary)
     except msgspec.MsgspecError as error:

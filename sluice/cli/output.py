@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColum
 from rich.table import Column, Table
 from rich.text import Text
 
-from sluice.batching.documents import write
+from sluice.batching.documents import without_mark, write
 from sluice.batching.errors import InvalidInput
 
 
@@ -62,6 +62,11 @@ def read_file(path: str, option: str) -> bytes:
         raise InvalidInput(option, path, "a file that exists") from None
     except OSError as error:
         raise InvalidInput(option, path, f"a readable file ({error.strerror})") from None
+
+
+def read_json(path: str, option: str) -> bytes:
+    """The bytes of such a file that holds JSON, without the mark that an editor may have put before it."""
+    return without_mark(read_file(path, option))
 
 
 def write_file(path: str, data: bytes) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
-from sluice.cli.output import read_file
+from sluice.cli.output import read_json
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.smdp import affine
 
@@ -20,7 +20,7 @@ def read_per_batch(text: str, largest: int | None, field: str) -> Array:
         Another form; a list that ends before ``largest``; a line without a ``largest``.
     """
     if text.startswith("@"):
-        content = read_file(text[1:], f"--{field}")
+        content = read_json(text[1:], f"--{field}")
         try:
             values = np.array(msgspec.json.decode(content, type=list[float]))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

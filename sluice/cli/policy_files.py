@@ -9,7 +9,7 @@ import msgspec
 from sluice.batching.documents import Plan, read
 from sluice.batching.errors import InvalidInput
 from sluice.cli.file_kinds import PLAN, POLICY, kind_of
-from sluice.cli.output import read_file
+from sluice.cli.output import read_json
 from sluice.optimizer.smdp import PhaseTables, read_phase_tables
 
 
@@ -26,7 +26,7 @@ def read_policy(path: str) -> Plan | PhaseTables:
     InvalidInput
         A file that is neither a policy nor a plan nor tables by phase.
     """
-    data = read_file(path, "--policy")
+    data = read_json(path, "--policy")
     try:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

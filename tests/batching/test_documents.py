@@ -1,3 +1,4 @@
+import codecs
 import json
 import math
 import re
@@ -393,6 +394,11 @@ def test_the_plan_of_the_page_on_sizes_is_one():
     assert [route.up_to for route in read(Plan, document).routes] == [64.0, None]
     told = [msgspec.json.decode(line, type=RequestSize) for line in re.findall(r"^\| `(\{.*?\})`", page, re.MULTILINE)]
     assert [size.by for size in told] == ["header", "bytes", "json"]
+
+
+def test_a_byte_order_mark_before_a_document_is_passed_over():
+    document = write(PLAN)
+    assert read(Plan, codecs.BOM_UTF8 + document) == read(Plan, "\ufeff" + document.decode()) == PLAN
 
 
 def test_null_in_hold_is_infinite():

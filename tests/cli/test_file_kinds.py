@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from importlib.resources import files
@@ -72,7 +73,7 @@ def test_no_command_writes_over_a_file_of_another_kind(line: str, exit_of: Run, 
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_of_the_same_kind_is_replaced_and_so_is_an_empty_one(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "there"
-    for data in (FILES[kind], b"", b"\n"):
+    for data in (FILES[kind], codecs.BOM_UTF8 + FILES[kind], b"", b"\n"):
         file.write_bytes(data)
         require(str(file), "--out", kind)
     require(str(tmp_path / "new" / "file"), "--out", kind)
