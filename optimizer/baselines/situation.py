@@ -200,7 +200,7 @@ class Situation:
                 elif function is self.any_function:
                     called = self.function()
                 else:
-                    require(len(sizes) == 1, f"memory size of {name}", None, "told by the plan, as the profile has none or several")
+                    require(len(sizes) == 1, f"memory size of {name}", None, "told by the plan, as the profile has none")
             if called is not None:
                 return called
         return None

@@ -217,11 +217,12 @@ class LinearServiceTime(_Part, frozen=True):
 class ServiceProfile(Document, frozen=True, kw_only=True):
     """Service times of a function: measured ``points``, or a linear law in ``service_time`` that holds at every memory size.
 
-    Either all points have a ``size`` or none has. ``init`` is the cold start's INIT duration by memory size in MB; ``one_by_one``
-    says why the function computes the requests of a batch one by one, ``None`` where it did not say that it does. ``model`` is the
-    name of the function's model; where it is not given it is that of ``model_of``. ``way`` is what a request takes on its way
-    through the buffer and the network beyond an invocation, s: all service times are behind it; ``None`` where nobody measured it.
-    ``request_bytes`` and ``answer_bytes`` are the sizes of one request's body and of its answer's.
+    Either all points have a ``size`` or none has. A ``function`` with points of several memory sizes is named with ``{memory_mb}``,
+    as there is one of each. ``init`` is the cold start's INIT duration by memory size in MB; ``one_by_one`` says why the function
+    computes the requests of a batch one by one, ``None`` where it did not say that it does. ``model`` is the name of the function's
+    model; where it is not given it is that of ``model_of``. ``way`` is what a request takes on its way through the buffer and the
+    network beyond an invocation, s: all service times are behind it; ``None`` where nobody measured it. ``request_bytes`` and
+    ``answer_bytes`` are the sizes of one request's body and of its answer's.
     """
 
     function: str
@@ -256,6 +257,9 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
         unsized = sum(point.size is None for point in self.points)
         allowed = "a size of every point, or of none"
         require(unsized in (0, len(self.points)), "points", f"{unsized} of {len(self.points)} without a size", allowed)
+        n, shown = len(self.memory_sizes), without_password(self.function)
+        allowed = f"a name with {PLACEHOLDER} in it, since there are points of {n} memory sizes"
+        require(n < 2 or PLACEHOLDER in self.function, "function", shown, allowed)
 
     @property
     def memory_sizes(self) -> list[int]:

@@ -74,7 +74,7 @@ def profile(memory_sizes: int, batch_size: int) -> ServiceProfile:
             mean = (0.006 + 0.001 * b) * max(1769 / memory_mb, 0.2)
             quantiles = [(q, mean * part) for q, part in zip(LEVELS, SHAPE, strict=True)]
             points.append(ProfilePoint(memory_mb, b, ServiceTime(mean, quantiles, 100), mean))
-    return ServiceProfile(function="f", points=points)
+    return ServiceProfile(function="f-{memory_mb}", points=points)
 
 
 def services(size: Size) -> list[ServiceTimes]:

@@ -504,6 +504,13 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
         ),
         (
             ServiceProfile,
+            '{"function": "http://ana:secret@h", "points": ['
+            '{"memory_mb": 512, "batch_size": 1, "service_time": {"mean": 1}, "billed_duration": 1},'
+            '{"memory_mb": 1024, "batch_size": 1, "service_time": {"mean": 1}, "billed_duration": 1}]}',
+            r"function: 'http://\*\*\*@h' .* a name with {memory_mb} in it, since there are points of 2 memory sizes",
+        ),
+        (
+            ServiceProfile,
             '{"function": "f", "points": [{"memory_mb": 512, "batch_size": 1, "billed_duration": 1,'
             ' "service_time": {"mean": 1, "quantiles": [[0.5, 2], [0.4, 3]]}}]}',
             r"quantiles\[1\]: \(0.4, 3.0\) .* rising from",

@@ -286,7 +286,7 @@ def test_no_hold_is_considered_that_callers_of_a_buffer_do_not_wait_for() -> Non
 
 
 def test_cold_starts_and_payloads_enter_the_bill() -> None:
-    warm = ServiceProfile(function="f", points=profile().points, init={512: ServiceTime(2.0), 1769: ServiceTime(1.0)})
+    warm = ServiceProfile(function="f-{memory_mb}", points=profile().points, init={512: ServiceTime(2.0), 1769: ServiceTime(1.0)})
     answer = recommend(
         Question(
             poisson(200), warm, Slo(0.06, 95), billing=Billing(cold_start_probability=0.01, payload_bytes=10_000, answer_bytes=100)
