@@ -14,13 +14,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from sluice.batching.documents import Plan, write
-from sluice.batching.errors import InvalidInput, StoreUnavailable, require
-from sluice.batching.urls import without_password
+from sluice.batching.errors import InvalidInput, require
 from sluice.buffer_service.plans import doubts
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli import output
 from sluice.cli.document_files import read_document
-from sluice.cli.redis_options import namespace_option, redis_option, require_redis
+from sluice.cli.redis_options import namespace_option, naming_redis, redis_option, require_redis
 from sluice.cli.suggestions import SuggestingGroup
 from sluice.cli.values import FILE
 
@@ -143,9 +142,8 @@ def _with(redis_url: str, namespace: str, work: Callable[[RedisPlans], Awaitable
         board = RedisPlans(redis_url, namespace)
         try:
             return await work(board)
-        except StoreUnavailable as error:
-            raise StoreUnavailable(f"{error}; at {without_password(redis_url)} (--redis-url)") from None
         finally:
             await board.close()
 
-    return asyncio.run(run())
+    with naming_redis(redis_url):
+        return asyncio.run(run())

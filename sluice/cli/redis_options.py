@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from sluice.batching.errors import InvalidInput
-from sluice.batching.urls import refused_url
+from sluice.batching.errors import InvalidInput, StoreUnavailable
+from sluice.batching.urls import refused_url, without_password
 from sluice.batching.variables import PREFIX
 from sluice.buffer_service.settings import NAMESPACE, Settings, require_namespace
 
@@ -38,6 +39,15 @@ redis_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     default=_set("REDIS_URL", Settings().redis_url),
     help=f"The Redis of the buffers, as SLUICE_REDIS_URL has it  [default: {Settings().redis_url}]",
 )
+
+
+@contextmanager
+def naming_redis(url: str) -> Iterator[None]:
+    """Say of a Redis that is away, or refuses, where it was looked for."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise StoreUnavailable(f"{error}; at {without_password(url)} (--redis-url)") from None
 
 
 def require_redis(url: str, namespace: str = "", option: str = f"--redis-url ({PREFIX}REDIS_URL)") -> None:

@@ -27,7 +27,7 @@ from sluice.buffer_service.unanswered import UnansweredCounts
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option, price_list
 from sluice.cli.model_status import MOST_OTHERS, ModelStatus, Noticed, OtherPlan, Promise, noticed_of, recorded_status, told_status
-from sluice.cli.redis_options import namespace_option, redis_option, require_redis
+from sluice.cli.redis_options import namespace_option, naming_redis, redis_option, require_redis
 from sluice.cli.values import DURATION, FILE
 from sluice.optimizer.billing import Billing
 
@@ -90,7 +90,8 @@ def command(
         if redis_url.startswith("memory://"):
             raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers; of a buffer without one say --url")
         require_redis(redis_url)
-        found = asyncio.run(_recorded(redis_url, namespace, model, window, billing, worker_usd))
+        with naming_redis(redis_url):
+            found = asyncio.run(_recorded(redis_url, namespace, model, window, billing, worker_usd))
     if model:
         found = found._replace(models=[status for status in found.models if status.model == model])
         known = "one that has a plan in force; `sluice status` lists them"
@@ -237,7 +238,7 @@ def _came(status: ModelStatus) -> str:
         size = status.mean_batch_size
         said.append(f"in batches of {size:.3g}" if size is not None else "none of them in a batch")
     if status.unanswered.late:
-        said.append(f"{status.unanswered.late} of them without an answer")
+        said.append(f"{status.unanswered.late} of them late without an answer, in no batch")
     return ", ".join(said)
 
 
@@ -246,7 +247,7 @@ def _unanswered(status: ModelStatus) -> list[str]:
     if not by_error or since is None:
         return []
     counts = ", ".join(f"{n} {error}" for error, n in sorted(by_error.items(), key=lambda each: -each[1]))
-    return [f"without an answer since {_date(since)} UTC: {counts}"]
+    return [f"without an answer since {_date(since)} UTC, late or not, in a batch or not: {counts}"]
 
 
 def _other_plan(other: OtherPlan) -> str:

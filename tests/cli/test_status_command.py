@@ -170,7 +170,8 @@ def test_who_had_no_answer_is_counted_by_error(exit_of: Exit, deployment: Deploy
     assert told["mlp"] == {"since": 1.7e9, "by_error": {"DispatchFailed": 1, "Overloaded": 5}, "late": 0, "late_for": 0.0}
     assert told["quiet"] == {"since": None, "by_error": {}, "late": 0, "late_for": 0.0}
     _, said, _ = exit_of("status", "mlp", *deployment.where)
-    assert "  without an answer since 2023-11-14 22:13:20 UTC: 5 Overloaded, 1 DispatchFailed" in said.splitlines()
+    counts = "late or not, in a batch or not: 5 Overloaded, 1 DispatchFailed"
+    assert f"  without an answer since 2023-11-14 22:13:20 UTC, {counts}" in said.splitlines()
 
 
 def test_who_had_no_answer_was_not_in_time(exit_of: Exit, deployment: Deployment) -> None:
@@ -187,7 +188,7 @@ def test_who_had_no_answer_was_not_in_time(exit_of: Exit, deployment: Deployment
     lines = said.splitlines()
     assert lines[2] == "  p95 within 200 ms: not kept, 75 % late of the 5 allowed"
     assert lines[3].startswith("  400 requests in 10 s, ")
-    assert lines[3].endswith("/s, in batches of 2, 300 of them without an answer")
+    assert lines[3].endswith("/s, in batches of 2, 300 of them late without an answer, in no batch")
     assert "  p95 within 200 ms: not kept, 100 % late of the 5 allowed" in lines
     assert any(line.startswith("  40 requests in ") and "none of them in a batch" in line for line in lines)
     _, said, _ = exit_of("status", "mlp", "--window", "1ms", *deployment.where)
@@ -332,7 +333,7 @@ def test_what_cannot_be_asked_is_named(exit_of: Exit, deployment: Deployment) ->
         (["--worker-usd", "1", "--url", "http://127.0.0.1:1"], 2, "--worker-usd"),
         (["--architecture", "arm", *deployment.where], 2, "architecture: 'arm' is not allowed"),
         (["--redis-url", "memory://"], 2, "say --url"),
-        (["--redis-url", "redis://127.0.0.1:1/0"], 1, "does not answer"),
+        (["--redis-url", "redis://:secret@127.0.0.1:1/0"], 1, "; at redis://***@127.0.0.1:1/0 (--redis-url)"),
         (["--url", "ftp://x"], 2, "--url: 'ftp://x'"),
         (["--url", "http://127.0.0.1:1"], 1, "http://127.0.0.1:1/status does not answer"),
     ):
@@ -474,7 +475,7 @@ async def test_a_buffer_tells_which_plan_it_does_not_follow_and_who_had_no_answe
         await buffer.service.look()
         code, said, _ = await asyncio.to_thread(exit_of, "status", "m", "--url", buffer.url)
         assert code == 0
-        assert "\n  without an answer since 20" in said and " UTC: 1 StoreUnavailable\n" in said
+        assert "\n  without an answer since 20" in said and " UTC, late or not, in a batch or not: 1 StoreUnavailable\n" in said
         assert f"  another plan, {gone.digest}, is not followed by this buffer: " in said
 
 
