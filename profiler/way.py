@@ -35,6 +35,9 @@ INVOCATIONS = 2 * (WARM_UP + PROBES)
 """Of the function, that measuring its way takes: by the buffer, and beside it."""
 
 
+MOST_SAID = 500  # characters of an error that go on into a message
+
+
 class Alone(msgspec.Struct, frozen=True):
     """Where the plan in force sends a request that nobody follows, and how long it waits before that, s."""
 
@@ -48,6 +51,18 @@ class _Plan(msgspec.Struct):
 
 class _Model(msgspec.Struct):
     plan: _Plan
+
+
+class _Problem(msgspec.Struct):
+    detail: str
+
+
+def _said(body: bytes) -> str:
+    """What an answer says that is not the one that was asked for: of a problem (RFC 9457) its detail."""
+    try:
+        return msgspec.json.decode(body, type=_Problem).detail[:MOST_SAID]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body[:MOST_SAID].decode("utf-8", "replace")
 
 
 class BufferOfModel:
@@ -93,10 +108,8 @@ class BufferOfModel:
                 return msgspec.json.decode(body, type=_Model).plan.alone
         except msgspec.DecodeError:
             pass
-        said = body[:200].decode("utf-8", "replace")
-        raise InvalidInput(
-            "--buffer", self.url, f"a model of a buffer that says where a request goes that comes alone ({status}: {said})"
-        )
+        allowed = f"a model of a buffer that says where a request goes that comes alone ({status}: {_said(body)})"
+        raise InvalidInput("--buffer", self.url, allowed)
 
     def ask(self, sample: Sample) -> float:
         """Seconds until one request is answered.
@@ -114,7 +127,7 @@ class BufferOfModel:
         )
         seconds = self._clock() - began
         if status != 200:
-            raise FunctionFailed(f"{self.url} answered with status {status}: {body[:500].decode('utf-8', 'replace')}")
+            raise FunctionFailed(f"{self.url} answered with status {status}: {_said(body)}")
         return seconds
 
     def queue_call(self) -> float:
@@ -123,7 +136,7 @@ class BufferOfModel:
         status, body = self._ask("GET", f"/v2/models/{self._model}/ready", b"", self._headers)
         seconds = self._clock() - began
         if status != 200:
-            raise FunctionFailed(f"{self.url} is not ready ({status}): {body[:500].decode('utf-8', 'replace')}")
+            raise FunctionFailed(f"{self.url} is not ready ({status}): {_said(body)}")
         return seconds
 
     def _ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:

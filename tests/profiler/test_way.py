@@ -11,6 +11,7 @@ from itertools import count
 import pytest
 
 from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput
+from sluice.lambda_fn import contract
 from sluice.profiler.invocations import Invocation
 from sluice.profiler.reports import Report
 from sluice.profiler.samples import Sample
@@ -147,6 +148,12 @@ def test_a_model_that_does_not_say_where_a_request_goes_alone_is_refused(buffer:
         BufferOfModel(buffer.url).alone()
     buffer.model = (200, {"plan": {"alone": {"function": "f", "hold": 0}}})
     assert BufferOfModel(buffer.url).alone() == Alone("f", 0.0)
+
+
+def test_of_a_problem_the_detail_is_said_once(buffer: Buffer) -> None:
+    buffer.model = (404, json.loads(contract.problem(404, "Unknown model", "model: 'm' is not allowed; allowed: one of n")))
+    with pytest.raises(InvalidInput, match=r"comes alone \(404: model: 'm' is not allowed; allowed: one of n\)$"):
+        BufferOfModel(buffer.url).alone()
 
 
 def test_a_request_that_fails_and_a_buffer_that_is_away_say_so(buffer: Buffer) -> None:
