@@ -76,7 +76,8 @@ def _size_or_timeout(of: Situation, size: float, timeout: float) -> Deployment:
 
 
 def _recommended(of: Situation, headroom: float = 0.0) -> Deployment:
-    return recommended(of.answer(headroom), of.any_function)
+    made = recommended(of.answer(headroom), of.any_function)
+    return made if of.any_function.mix is None else replace(made, note=ONE_QUEUE)
 
 
 def _batch(of: Situation, headroom: float = 0.0) -> Deployment:
@@ -116,6 +117,8 @@ def _whole(name: str, value: float) -> int:
     require(value == int(value) and value <= MAX_ROWS, name, value, f"an integer from 1 to {MAX_ROWS}")
     return int(value)
 
+
+ONE_QUEUE = "one queue for all sizes; `sluice recommend` may give classes of sizes their own, which --policy PLAN.json has"
 
 NAMES: dict[str, Named] = {
     "no-batching": Named(_no_batching, needs_slo=False),

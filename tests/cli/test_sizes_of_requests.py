@@ -248,6 +248,13 @@ def test_a_plan_of_size_classes_is_run_by_class_and_in_all(
     assert "  up to 60 " in shown and "  larger " in shown
 
 
+def test_one_queue_for_all_sizes_is_not_all_that_may_be_recommended(sized: str, trace: str, document_of: Document) -> None:
+    mix = ("--sizes", trace, "--size-column", "tokens", "--slo", "0.3", "--requests", "100")
+    run = document_of("simulate", "--poisson", "50", "--profile", sized, "--memory", "1769", *mix, "--policy", "recommended")
+    [said] = run["notes"].values()
+    assert said.startswith("one queue for all sizes; `sluice recommend` may give classes of sizes their own")
+
+
 @pytest.mark.full
 def test_what_recommend_runs_on_a_trace_is_what_simulate_runs(
     sized: str, trace: str, answered: Answered, document_of: Document
