@@ -20,7 +20,12 @@ KINDS: tuple[Kind, ...] = ("auto", "timestamps", "interarrivals", "counts")
 KIND_NAMES = {"timestamps": "timestamps", "interarrivals": "inter-arrival times", "counts": "counts"}
 
 # Rates first, since "arrivals per second" speaks of arrivals, then gaps: "inter-arrival time" and "time delta" speak of time too.
-_COUNT_NAME = re.compile(r"count|requests|invocations|hits|queries|(?<![a-z])[rq]ps(?![a-z])|per[-_ ]?(s|m|h)", re.IGNORECASE)
+# A count in a country, of an account or per person is none of requests.
+_RATE_NAME = r"(?<![a-z])[rqt]p(?P<ps>s)(?![a-z])|per[-_ ]?(?P<per>s(?:ec(?:ond)?)?|m(?:in(?:ute)?)?|h(?:(?:ou)?r)?)(?![a-z])"
+_COUNT_NAME = re.compile(
+    rf"(?<!ac)(?<!dis)count(?!r)|requests|invocations|hits|queries|(?<![a-z])reqs(?![a-z])|{_RATE_NAME}", re.IGNORECASE
+)
+_RATE_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _GAP_NAME = re.compile(
     r"inter[-_ ]?(arr|event|req)|interval|gap|delta|diff|between|spacing|(?<![a-z])iats?(?![a-z])", re.IGNORECASE
 )
@@ -46,6 +51,7 @@ def named_unit(name: str | None) -> str:
     return _UNITS[found[1].lower()] if found else "s"
 
 
+MIN_BINS = 3  # rows that can be evenly spaced
 LARGEST_INDEX = 1e8  # with which rows begin to be numbered; what is more are seconds since 1970
 _SECOND = re.compile(r"^sec(ond)?s?$", re.IGNORECASE)
 
@@ -70,6 +76,30 @@ def require_no_index(
         told = f"{option} with the name of the {what}{known}, as the first column numbers the rows"
         told = told if known else f"{told}: name the columns in a first line"
         raise Untold(f"{source}: column", None, told, f"{option} NAME", f"the first column{known} numbers the rows")
+
+
+def require_no_bins(times: Numbers, scale: float, unread: tuple[str, ...], source: str) -> None:
+    """Refuse to take one arrival a row where ``times`` are evenly spaced and a column that nobody named has counts by its name.
+
+    ``scale`` is what a unit of the times has of seconds. Bins may be left out.
+    """
+    found = next(filter(None, map(_COUNT_NAME.search, unread)), None)
+    if found is None or len(times) < MIN_BINS:
+        return
+    gaps = np.diff(times)
+    bin_width = float(np.median(gaps))
+    bins = np.round(gaps / bin_width) if bin_width > 0 else np.zeros(len(gaps))
+    if (bins < 1).any() or (np.abs(gaps - bins * bin_width) > 1e-3 * bin_width).any():
+        return
+    seconds, left_out, per = float(f"{bin_width * scale:.6g}"), int(bins.sum()) - len(bins), found["ps"] or found["per"]
+    options = f"--kind counts --bin {seconds:.15g} --column {shlex.quote(found.string)}"
+    first = [f"a row of 0 for each of the {left_out} bins left out"] if left_out else []
+    if per and seconds != (unit := _RATE_SECONDS[per[0].lower()]):
+        first.append(f"the rates of {found.string} times {seconds / unit:.6g}, which are counts")
+    beside = f", with {' and '.join(first)}" if first else ""
+    rows, why = "--kind timestamps where each row is a request", f"its rows are {seconds:.15g} s apart"
+    why = f"{why}, and column {found.string} is named as counts are"
+    raise Untold(f"{source}: kind", "auto", f"{options}{beside}; or {rows}: {why}", options, f"{why}{beside} ({rows})")
 
 
 def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, str]:

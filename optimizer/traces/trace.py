@@ -32,7 +32,16 @@ from sluice.optimizer.traces.columns import (
     read_parquet_names,
 )
 from sluice.optimizer.traces.counts import spread_counts
-from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, Untold, assumed_kind, named_unit, require_no_index
+from sluice.optimizer.traces.kind import (
+    KIND_NAMES,
+    KINDS,
+    Kind,
+    Untold,
+    assumed_kind,
+    named_unit,
+    require_no_bins,
+    require_no_index,
+)
 
 MIN_ARRIVALS = 100
 LATEST = 1e11  # s; clocks count seconds since 1970, and later than the year 5000 means another unit
@@ -247,7 +256,7 @@ def read_trace(
         Names the file, the line or row and the value: text among numbers, a negative time, gap or count, unsorted times; fewer
         than 100 arrivals; a file that is torn or of no kind that is read.
     Untold
-        Numbers that might be either kind, or are in another unit or column than is said.
+        Numbers that might be either kind, or are in another unit or column than is said; times of bins beside counts.
     """
     if unit not in SECONDS:
         raise InvalidInput("unit", unit, "one of " + ", ".join(SECONDS))
@@ -260,7 +269,8 @@ def read_trace(
     source = str(path)
     found = _column_or_logs(Path(path), column, source)
     if isinstance(found, Column):
-        trace = _of_column(found, column, kind, unit, bin_width, source, rng or np.random.default_rng(0))
+        unread = () if column is not None else tuple(name for name in found.others if name not in (size_column, class_column))
+        trace = _of_column(found, column, unread, kind, unit, bin_width, source, rng or np.random.default_rng(0))
         if class_column is not None:
             trace = _with(trace, "classes", read_classes(path, class_column))
         another = f"another column than {found.name}, which has the arrivals"
@@ -377,9 +387,16 @@ def _content(path: Path, source: str) -> tuple[str, Path | bytes | list[Path]]:
 
 
 def _of_column(
-    found: Column, column: str | None, kind: Kind, unit: str, bin_width: float | None, source: str, rng: np.random.Generator
+    found: Column,
+    column: str | None,
+    unread: tuple[str, ...],
+    kind: Kind,
+    unit: str,
+    bin_width: float | None,
+    source: str,
+    rng: np.random.Generator,
 ) -> Trace:
-    """The arrivals that a column means."""
+    """The arrivals that a column means, beside ``unread`` that nobody named."""
     values = found.values
     _require_arrivals(len(values), source, at_least=1)
     missing = np.flatnonzero(~np.isfinite(values))
@@ -397,7 +414,8 @@ def _of_column(
         times = spread_counts(found, width, source, rng)
         _require_arrivals(len(times), source)
         return Trace(np.diff(times), source, f"counts per {width:g} s, placed in their bins at random")
-    _require_arrivals(len(values), source, at_least=MIN_ARRIVALS - 1)
+    if not unread:  # else they may be few as they are bins
+        _require_arrivals(len(values), source, at_least=MIN_ARRIVALS - 1)
     if column is None and not found.means:
         require_no_index(found.name, found.others, values, source)
     of_column = f" of column {found.name or 1}" if found.others else ""
@@ -418,6 +436,8 @@ def _of_column(
             fits = next((unit for unit in SECONDS if values[-1] * SECONDS[unit] <= LATEST), "ns")
             told = f"a smaller one for times such as {values[-1]:g}: --unit {fits}"
             raise Untold("unit", unit, told, f"--unit {fits}", f"times such as {values[-1]:g} are no seconds")
+    if kind == "auto" and known == "timestamps":
+        require_no_bins(values, scale, unread, source)
     negative = np.flatnonzero(values < 0)
     if len(negative) and found.means != "timestamps":
         where, text = found.place(int(negative[0]))

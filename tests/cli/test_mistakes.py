@@ -106,6 +106,10 @@ MISTAKES = {
     "to them, as the first column among id, time numbers the rows: sluice fit ids.csv --column NAME --out arrivals.json, then",
     "simulate --trace counts.csv --profile PROFILE --policy greedy --slo 0.2": "as column requests is named as counts are: "
     "sluice fit counts.csv --kind counts --bin SECONDS --column requests --out arrivals.json, then --arrivals arrivals.json",
+    "fit minutes.csv": "allowed: --kind counts --bin 60 --column requests; or --kind timestamps where each row is a request: its "
+    "rows are 60 s apart, and column requests is named as counts are",
+    "recommend --profile PROFILE --class web:minutes.csv:200ms": "as its rows are 60 s apart, and column requests is named as "
+    "counts are (--kind timestamps where each row is a request): sluice fit minutes.csv --kind counts --bin 60 --column requests",
     "recommend --profile PROFILE --class web:ms.csv:200ms": "--class: 'ms.csv' is not allowed; allowed: times in s, or what is "
     "fitted to them, as times such as 1.7e+12 are no seconds: sluice fit ms.csv --unit ms --out arrivals.json, then "
     "--class web:arrivals.json",
@@ -274,6 +278,7 @@ def _lay_out(folder: Path) -> None:
     (folder / "ms.csv").write_text("\n".join(["time", *(str(1_700_000_000_000 + i) for i in rows)]))
     (folder / "ids.csv").write_text("\n".join(["id,time", *(f"{i},{i / 2}" for i in rows)]))
     (folder / "counts.csv").write_text("\n".join(["requests", *(str(i) for i in rows)]))
+    (folder / "minutes.csv").write_text("\n".join(["minute,requests", *(f"2024-03-01T12:{i:02},{i}" for i in range(60))]))
     (folder / "either.csv").write_text("\n".join(["x", *(str(3 + i % 2) for i in rows)]))
     (folder / "the night.csv").write_text("\n".join(["per min", *(str(i) for i in rows)]))
     (folder / "sent.csv").write_text("\n".join(["sent_ms", *(str(i) for i in rows)]))

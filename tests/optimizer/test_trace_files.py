@@ -339,3 +339,56 @@ def test_of_several_columns_the_one_with_the_counts_must_be_named(tmp_path: Path
     with pytest.raises(InvalidInput, match="column: none was given; needed: the name of the counts among minute, requests"):
         read_trace(path, kind="counts")
     assert len(read_trace(path, "requests", bin_width=60)) == 500
+
+
+MINUTE = ["2024-03-01T{0:02}:{1:02}", "{2}.5"]  # by hour and minute, and as seconds
+
+
+def bins_file(folder: Path, header: str, time: str, rows: Any, width: int = 60) -> Path:
+    path = folder / "bins.csv"
+    times = [time.format(*divmod(i, 60), width * i) for i in rows]
+    path.write_text("\n".join([header, *(f"{at},{5 + i % 7}" for i, at in enumerate(times))]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("time", MINUTE)
+@pytest.mark.parametrize(
+    ("header", "rows", "message"),
+    [
+        (
+            "time,requests",
+            range(150),
+            "--kind counts --bin 60 --column requests; or --kind timestamps where each row is a request",
+        ),
+        ("time,requests", range(60), "--kind counts --bin 60 --column requests; or"),
+        ("time,n hits", range(150), "--kind counts --bin 60 --column 'n hits'; or --kind timestamps"),
+        ("time,RequestCount", range(150), "--column RequestCount; or .* rows are 60 s apart, and column RequestCount is named as"),
+        ("time,requests", [*range(70), *range(75, 150)], "--column requests, with a row of 0 for each of the 5 bins left out; or"),
+        ("time,rps", range(150), "--column rps, with the rates of rps times 60, which are counts; or"),
+        ("time,req_per_min", range(150), "--column req_per_min; or"),
+    ],
+)
+def test_one_request_a_bin_is_not_assumed_where_a_column_has_counts(
+    tmp_path: Path, time: str, header: str, rows: Any, message: str
+) -> None:
+    path = bins_file(tmp_path, header, time, rows)
+    with pytest.raises(InvalidInput, match=f"bins.csv: kind: 'auto' is not allowed; allowed: .*{message}"):
+        read_trace(path)
+    assert len(read_trace(path, header.partition(",")[2], bin_width=60)) == sum(5 + i % 7 for i in range(len(rows)))
+    if len(rows) >= 100:
+        assert len(read_trace(path, kind="timestamps")) == len(read_trace(path, "time")) == len(rows)
+
+
+@pytest.mark.parametrize("name", ["size", "country", "account_id", "person", "discount", "requested_by", "permit"])
+def test_times_that_are_evenly_spaced_are_arrivals_beside_what_has_no_counts(tmp_path: Path, name: str) -> None:
+    assert len(read_trace(bins_file(tmp_path, f"time,{name}", "{2}.5", range(150)))) == 150
+
+
+@pytest.mark.parametrize("rows", [np.cumsum([0, 1, 2, 0] * 40), np.cumsum([0.3, 1.0, 0.45, 2.2] * 40)])
+def test_times_that_are_not_evenly_spaced_are_arrivals_beside_a_column_of_counts(tmp_path: Path, rows: Any) -> None:
+    assert len(read_trace(bins_file(tmp_path, "time,requests", "{2}", rows, width=1))) == 160
+
+
+def test_a_column_of_sizes_that_is_named_as_counts_are_has_none(tmp_path: Path) -> None:
+    trace = read_trace(bins_file(tmp_path, "time,token_count", "{2}.5", range(150)), size_column="token_count")
+    assert trace.sizes is not None and trace.sizes[:3].tolist() == [5, 6, 7]
