@@ -23,6 +23,7 @@ from sluice.optimizer.recommend.function_setting import FunctionSetting, Functio
 from sluice.optimizer.recommend.last_moment import cheapest_last_moments
 from sluice.optimizer.recommend.recorded import on_record
 from sluice.optimizer.recommend.search import SAME, Choice
+from sluice.optimizer.recommend.words import two_digits
 
 N_RUNNERS_UP = 5
 LATENCY_TOLERANCE = 1e-6  # of the latency asked for
@@ -277,7 +278,7 @@ def _refuse_infeasible(settings: FunctionSettings) -> None:
         reached = settings.question.promisable(Slo(reached, slo.percentile))
         if not quickest.keeps([slo]):
             many = quickest.with_starts and quickest.cold_starts > slo.error_budget
-            cold = f", where {100 * quickest.cold_starts:.2g} % of the invocations start cold" if many else ""
+            cold = f", where {two_digits(quickest.cold_starts)} % of the invocations start cold" if many else ""
             raise Infeasible(
                 f"no setting keeps {settings.question.named(slo)}: the best reachable is {reached:.4g} s "
                 f"at {quickest.memory_mb} MB without batching{cold}",
@@ -287,8 +288,8 @@ def _refuse_infeasible(settings: FunctionSettings) -> None:
         if not confidence.keeps(quickest, confidence.of_cold_starts):
             raise Infeasible(
                 f"no setting surely keeps {settings.question.named(slo)}: at {quickest.memory_mb} MB without batching "
-                f"{100 * quickest.cold_starts:.2g} % of the invocations start cold, give or take "
-                f"{100 * confidence.of_cold_starts[0]:.2g} %, as the fit knows",
+                f"{two_digits(quickest.cold_starts)} % of the invocations start cold, give or take "
+                f"{two_digits(confidence.of_cold_starts[0])} %, as the fit knows",
                 _reachable(settings, quickest) | {"latency": reached},
             )
     quickest = min(unbatched, key=lambda setting: first_percentile(settings, setting))

@@ -15,6 +15,11 @@ def promised(seconds: float) -> str:
     return milliseconds(seconds) if seconds < 10 else f"{seconds:.4g} s"
 
 
+def two_digits(part: float) -> str:
+    """A part in percent, of which two digits matter: 100 of all."""
+    return f"{float(f'{100 * part:.2g}'):g}"
+
+
 def leaves(policy: Policy) -> str:
     """With how many requests, or after how long, a batch leaves."""
     if policy.max_batch_size == 1:

@@ -11,7 +11,7 @@ from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, Question, WorkerSetting
 from sluice.optimizer.recommend.kept_warm import parameter
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
-from sluice.optimizer.recommend.words import milliseconds, promised
+from sluice.optimizer.recommend.words import milliseconds, promised, two_digits
 from sluice.optimizer.service.doubt import highest_quantile
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.deployment import Deployment
@@ -65,8 +65,8 @@ def headline(answer: Answer) -> str:
     here = answer.winner.cost.in_all(answer.arrival_rate)
     there, other = min((candidate.cost.in_all(answer.arrival_rate), kind) for kind, candidate in others)
     if here > there:
-        return f"{instruction.removesuffix('.')}: for {100 * (here / there - 1):.2g} % more in all than {other} it rests on no fit."
-    return f"{instruction.removesuffix('.')}: {100 * (1 - here / there):.2g} % less in all than {other}."
+        return f"{instruction.removesuffix('.')}: for {two_digits(here / there - 1)} % more in all than {other} it rests on no fit."
+    return f"{instruction.removesuffix('.')}: {two_digits(1 - here / there)} % less in all than {other}."
 
 
 def kept(answer: Answer) -> str:
@@ -131,7 +131,7 @@ def _surely(answer: Answer) -> str:
     in_doubt = winner.in_doubt if isinstance(winner, SimulatedSetting) else answer.in_doubt if winner is answer.best else ()
     if not any(in_doubt):
         return ""
-    free = " and ".join(f"{100 * share:.2g} %" for share in in_doubt)
+    free = " and ".join(f"{two_digits(share)} %" for share in in_doubt)
     confidence = f"{100 * answer.question.goal.confidence:g} % confidence"
     return f"; with {confidence}, as {free} of the requests may be late that the fit has in time"
 
@@ -193,7 +193,9 @@ def costs_of(question: Question, cost: BatchCost, fitted: BatchCost | None) -> s
     text = f"Costs are those of a run over the {arrivals.n_requests} arrivals recorded, cold starts in them"
     off = fitted.by_request / cost.by_request - 1
     if abs(off) > FAR:
-        text += f"; the fitted process has {per_million(fitted.by_request)}, {100 * abs(off):.2g} % {'more' if off > 0 else 'less'}"
+        text += (
+            f"; the fitted process has {per_million(fitted.by_request)}, {two_digits(abs(off))} % {'more' if off > 0 else 'less'}"
+        )
     if cost.per_request > question.goal.budget:
         text += "; that is beyond the budget, which the process is within"
     return f"{text}."
@@ -295,7 +297,7 @@ def every_load(answer: Answer) -> list[str]:
 
 def small(part: float) -> str:
     """A part that is next to nothing in percent: two digits, none below a millionth."""
-    return "-" if part < 1e-6 else f"{100 * part:.2g}"
+    return "-" if part < 1e-6 else two_digits(part)
 
 
 def percent(part: float) -> str:
@@ -305,10 +307,12 @@ def percent(part: float) -> str:
 
 def seen_on_trace(answer: Answer, run: RunStatistics) -> str:
     """What the recommended workers did with a trace, whether or not the SLOs were kept."""
-    late = " and ".join(f"{100 * run.violation_ratio(k):.2g} % beyond {promised(slo.latency)}" for k, slo in enumerate(answer.slos))
+    late = " and ".join(
+        f"{two_digits(run.violation_ratio(k))} % beyond {promised(slo.latency)}" for k, slo in enumerate(answer.slos)
+    )
     verdict = "kept" if run.keeps(answer.slos) else "not kept"
     both = isinstance(run.deployment, Deployment) and bool(run.deployment.beside)
-    beside = f", {100 * run.by_function:.2g} % of the requests by the function" if both else ""
+    beside = f", {two_digits(run.by_function)} % of the requests by the function" if both else ""
     return f"On the trace itself: {verdict}, {late}{beside}, at {per_million(run.cost.by_request)} USD per million requests."
 
 

@@ -29,7 +29,7 @@ from sluice.optimizer.recommend import PERCENTILES, provisioned_offers
 from sluice.optimizer.recommend.kept_warm import Provisioning
 from sluice.optimizer.recommend.offers import kept_warm
 from sluice.optimizer.recommend.recorded import cost_on, recorded
-from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.recommend.words import milliseconds, two_digits
 from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document, recorded_document
 from sluice.optimizer.report.wording import priced
 from sluice.optimizer.service import SizeMix, require_sizes_of, service_times_under
@@ -163,8 +163,8 @@ def command(
         table.add_row(f"latency {name}", milliseconds(value) + between)
     table.add_row("mean batch size", f"{prediction.mean_batch_size:.2f}")
     table.add_row("invocations/s", f"{process.arrival_rate / prediction.mean_batch_size:.4g}")
-    of_requests = f", with {100 * cold.requests:.2g} % of the requests" if cold.requests > 1.1 * cold.batches else ""
-    table.add_row("cold starts", f"{100 * cold.batches:.2g} % of the invocations{of_requests}")
+    of_requests = f", with {two_digits(cold.requests)} % of the requests" if cold.requests > 1.1 * cold.batches else ""
+    table.add_row("cold starts", f"{two_digits(cold.batches)} % of the invocations{of_requests}")
     output.stdout.print(table)
     if simulated:
         output.stdout.print(

@@ -34,6 +34,11 @@ def test_the_table_shows_what_people_need(profile: str, shown_by: Callable[..., 
         assert name in shown
 
 
+def test_all_that_starts_cold_is_a_hundred_percent(profile: str, shown_by: Callable[..., str]) -> None:
+    shown = shown_by("predict", "--poisson", "0.001", "--profile", profile, *SETTING, "--cold-start-probability", "1")
+    assert "100 % of the invocations" in shown
+
+
 def test_every_term_of_the_cost_is_in_the_document_and_they_sum_up(profile: str, document_of: Document) -> None:
     answer = document_of("predict", "--poisson", "100", "--profile", profile, *SETTING, "--cold-start-probability", "0.01")
     cost = answer["cost"]
