@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -52,7 +53,8 @@ Make = Callable[..., Deployment]
 class Named:
     """A policy by name: its ``parameters`` in their order, how many of them must be given, whether it goes by an SLO.
 
-    ``in_all`` are the numbers that it has where all policies are asked for.
+    ``in_all`` are the numbers that it has where all policies are asked for. What is ``fixed`` is told all but its memory size, and
+    learns nothing of arrivals.
     """
 
     make: Make
@@ -60,6 +62,7 @@ class Named:
     needed: int = 0
     needs_slo: bool = True
     in_all: tuple[float, ...] = ()
+    fixed: bool = False
 
     def usage(self, name: str) -> str:
         """How it is written."""
@@ -121,8 +124,8 @@ def _whole(name: str, value: float) -> int:
 ONE_QUEUE = "one queue for all sizes; `sluice recommend` may give classes of sizes their own, which --policy PLAN.json has"
 
 NAMES: dict[str, Named] = {
-    "no-batching": Named(_no_batching, needs_slo=False),
-    "size-or-timeout": Named(_size_or_timeout, ("b", "timeout"), 2, False, FIXED),
+    "no-batching": Named(_no_batching, needs_slo=False, fixed=True),
+    "size-or-timeout": Named(_size_or_timeout, ("b", "timeout"), 2, False, FIXED, fixed=True),
     "recommended": Named(_recommended, ("headroom",)),
     "batch": Named(_batch, ("headroom",)),
     "headroom": Named(lambda of: with_headroom(of.any_function, of.slos, of.process, of.past, of.memory_sizes)),
@@ -138,6 +141,7 @@ NAMES: dict[str, Named] = {
     "autoscaling": Named(_autoscaled, ("lag",)),
     "overflow": Named(_with_overflow, ("lag",)),
 }
+ALL, CONTROL = "all", "control"  # which `sluice simulate` knows beside these names
 USAGE = ", ".join(named.usage(name) for name, named in NAMES.items())
 
 
@@ -145,6 +149,12 @@ def all_names() -> list[str]:
     """Every policy by name, those that need numbers with the usual ones."""
     given = {name: ",".join(f"{number:g}" for number in named.in_all) for name, named in NAMES.items()}
     return [f"{name}:{numbers}" if numbers else name for name, numbers in given.items()]
+
+
+def is_fixed(text: str) -> bool:
+    """Whether ``text`` names a policy that learns nothing of arrivals."""
+    policy = NAMES.get(text.partition(":")[0])
+    return policy is not None and policy.fixed
 
 
 def named(text: str, of: Situation) -> Deployment:
@@ -158,9 +168,10 @@ def named(text: str, of: Situation) -> Deployment:
         From a policy that finds nothing.
     """
     name, _, rest = text.partition(":")
-    meant = name.lower().replace("_", "-").partition("=")[0]
-    asked = f"; did you mean {NAMES[meant].usage(meant)}?" if meant in NAMES else ""
-    require(name in NAMES, "policy", text, f"all, a file, or one of {USAGE}{asked}")
+    if name not in NAMES:
+        near = difflib.get_close_matches(name.lower().replace("_", "-").partition("=")[0], [*NAMES, ALL, CONTROL], n=1)
+        asked = "".join(f"; did you mean {NAMES[meant].usage(meant) if meant in NAMES else meant}?" for meant in near)
+        raise InvalidInput("policy", text, f"{ALL}, {CONTROL}, a file, or one of {USAGE}{asked}")
     policy = NAMES[name]
     parts = rest.split(",") if rest else []
     require(policy.needed <= len(parts) <= len(policy.parameters), "policy", text, policy.usage(name))
@@ -340,7 +351,7 @@ def named_deployments(
     refused: dict[str, str] = {}
     errors: list[SluiceError] = []
     _require_all_named(of, plans.values())
-    for text in dict.fromkeys(text for given in texts for text in (all_names() if given == "all" else [given])):
+    for text in dict.fromkeys(text for given in texts for text in (all_names() if given == ALL else [given])):
         try:
             made = written(plans[text], of, text) if text in plans else named(text, of)
             if isinstance(made, Deployment) and not made.classes:

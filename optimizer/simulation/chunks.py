@@ -38,6 +38,15 @@ class Arrivals(Protocol):
         """The classes of the requests in the same way, each by its place among those that a deployment has."""
 
 
+def rate_seen(arrivals: Arrivals) -> float:
+    """Requests per second, from the first of two or more to the last."""
+    pieces = arrivals.chunks()
+    ends = next(pieces)[[0, -1]]
+    for times in pieces:
+        ends[1] = times[-1]
+    return (arrivals.n_requests - 1) / max(float(np.ptp(ends)), np.finfo(float).tiny)
+
+
 class TraceArrivals:
     """Recorded arrivals.
 
@@ -69,7 +78,7 @@ class TraceArrivals:
     @property
     def arrival_rate(self) -> float:
         """Requests per second, from the first to the last."""
-        return (self.n_requests - 1) / (self.span - float(self.times[0]))
+        return rate_seen(self)
 
     def chunks(self) -> Iterator[Array]:
         return _pieces(self.times)

@@ -22,7 +22,7 @@ from sluice.cli.tuning_options import KEPT_IN, USUALLY_IN, kept_in_option
 from sluice.cli.values import FILE, integer
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines import USAGE, Situation, named_deployments
-from sluice.optimizer.recommend.words import promised
+from sluice.optimizer.recommend.words import promised, two_digits
 from sluice.optimizer.report.documents import RUN_PERCENTILES, prices_document, run_document
 from sluice.optimizer.report.wording import per_million, priced
 from sluice.optimizer.simulation import (
@@ -36,6 +36,7 @@ from sluice.optimizer.simulation import (
     cheapest_perhaps_kept,
     simulate_deployments,
 )
+from sluice.optimizer.simulation.chunks import rate_seen
 from sluice.optimizer.tuning.simulated import ServiceChange
 
 BINS = 60
@@ -106,7 +107,7 @@ def command(
     others = tuple(name for name in names if name != simulate_control.NAME)
     alone = control and not others
     only = f"only with --policy {simulate_control.NAME} alone"
-    require(alone or not changes, simulate_control.OPTION, len(changes), only)
+    require(alone or not changes, simulate_control.OPTION, " ".join(map(simulate_control.written, changes)), only)
     require(alone or kept_in is None, KEPT_IN, kept_in, only)
     kept_in = USUALLY_IN if kept_in is None else kept_in
     for option, given in (("--energy", energy), ("--bins", bins), ("--plot", plot)):
@@ -141,8 +142,7 @@ def command(
 
         write_figure(plot_series(runs), plot)
         output.wrote(plot)
-    rate = run.n_requests / (next(iter(runs.values())).span if runs else float(situation.times[-1] - situation.times[0]))
-    winner, prices = cheapest_kept(runs, slos), situation.any_function.billing.prices
+    rate, winner, prices = rate_seen(run), cheapest_kept(runs, slos), situation.any_function.billing.prices
     if as_json:
         output.print_json(
             {
@@ -217,7 +217,7 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
                 continue
             cells = [_interval(seen.percentile(p)) for p in percentiles]
             cells += [f"{100 * seen.violation_ratio(k):.3g} %" for k in range(len(slos))]
-            cells += [f"{100 * seen.dropped / seen.n_requests:.2g} %"] if drops else []
+            cells += [f"{two_digits(seen.dropped / seen.n_requests)} %"] if drops else []
             cells += [per_million(seen.cost.by_request), *([f"{seen.energy_per_request:.4g}"] if joules else [])]
             cells += [f"{seen.mean_batch_size:.2f}", "-" if seen.utilisation is None else f"{100 * seen.utilisation:.0f} %"]
             table.add_row(of, *cells, *_cold(seen), style="bold" if of == best else None)

@@ -12,13 +12,14 @@ from rich.table import Column, Table
 from sluice.batching.documents import Slo, percentile_name
 from sluice.batching.errors import InvalidInput, require
 from sluice.optimizer.baselines import Situation
+from sluice.optimizer.baselines.names import CONTROL
 from sluice.optimizer.recommend.words import promised
 from sluice.optimizer.report.wording import per_million
 from sluice.optimizer.simulation.batch_means import FEWEST_REQUESTS, Estimate, estimate_quantile
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control
 
-NAME = "control"
+NAME = CONTROL
 OPTION = "--service-change"
 
 
@@ -37,6 +38,11 @@ def service_changes(context: click.Context, option: click.Parameter, texts: tupl
         allowed = f"one change at a time, where another is at {numbers[0]:g} s too"
         require(numbers[0] not in [change.at for change in found[:-1]], OPTION, text, allowed)
     return found
+
+
+def written(change: ServiceChange) -> str:
+    """As the option has it."""
+    return f"{change.at:g}:{change.factor:g}"
 
 
 def controlled(
@@ -73,8 +79,8 @@ def controlled(
     )
     start, end = float(situation.times[0]), float(situation.times[-1])
     for change in changes:
-        told = f"{change.at:g}:{change.factor:g}"
-        require(start + change.at <= end, OPTION, told, f"a change while requests come, which they do for {end - start:.4g} s")
+        allowed = f"a change while requests come, which they do for {end - start:.4g} s"
+        require(start + change.at <= end, OPTION, written(change), allowed)
     from_start = [ServiceChange(start + change.at, change.factor) for change in changes]
     settings = TuningSettings(kept_in=kept_in)
     return simulate_control(setup, situation.times, settings=settings, changes=from_start, seed=seed, on_progress=on_progress)

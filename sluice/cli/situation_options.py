@@ -26,11 +26,13 @@ from sluice.cli.values import DURATION, FILE, WAIT, integer, number, require_spe
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
+from sluice.optimizer.baselines.names import is_fixed
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.fits import fit_arrivals
 from sluice.optimizer.recommend.queues_on_record import merged
 from sluice.optimizer.service import SizeMix, require_sizes_of
 from sluice.optimizer.simulation import Environments, Function
+from sluice.optimizer.simulation.batch_means import FEWEST_REQUESTS
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.traces.record import recorded_times
@@ -101,7 +103,7 @@ def workload_options(command: Command) -> Command:
         type=number,
         metavar="PART",
         help="Part of a trace, given without a model, that policies learn from; they run on the rest. Files and control alone need"
-        f" none: 0 runs all  [default: {PAST:g}; of files alone 0]",
+        f" none, nor does a fixed setting of --memory MB: 0 runs all  [default: {PAST:g}; of files alone 0]",
     )
     @click.option(
         "--speed", type=number, default=1.0, show_default=True, metavar="FACTOR", help="Run the trace so many times as fast."
@@ -153,8 +155,10 @@ def workload_options(command: Command) -> Command:
             require(n_requests is None, "requests", n_requests, "only without --trace")
         cut = trace is not None and arrivals is None
         require(past is None or cut, "past", past, "only with --trace and no model beside it")
-        few = n_requests is None or 1 <= n_requests <= MOST_REQUESTS
-        require(few, "requests", n_requests, f"an integer from 1 to {MOST_REQUESTS}")
+        part = "a part of the trace, from 0 to less than 1, as 0.5 is half of it"
+        require(past is None or 0 <= past < 1, "past", past, part)
+        few = n_requests is None or FEWEST_REQUESTS <= n_requests <= MOST_REQUESTS
+        require(few, "requests", n_requests, f"an integer from {FEWEST_REQUESTS} to {MOST_REQUESTS}")
         whole = None
         if trace is not None:
             recorded = read_recorded(trace, size_column, class_column)
@@ -173,12 +177,20 @@ def workload_options(command: Command) -> Command:
             assert whole is not None
             learns = [name for name in names if not is_file(name)]  # who is told learns nothing
             if past == 0:
-                learns = [name for name in learns if name != CONTROL]  # which learns from what comes
+                told = others.get("memory_mb") is not None
+                fixed = [name for name in learns if is_fixed(name)]
+                learns = [name for name in learns if name != CONTROL and name not in fixed]  # control learns from what comes
                 require(not learns, "past", past, f"more than 0, as {', '.join(learns)} is made from the past")
+                chosen = f"more than 0 without --memory MB, as the memory size of {', '.join(fixed)} is chosen by the past"
+                require(told or not fixed, "past", past, chosen)
             if not learns and not past:
                 workload = Workload.of_process(fit_arrivals(whole).arrivals, whole, seed, mix)
             else:
-                workload = Workload.of_trace(whole, PAST if past is None else past, mix, seed)
+                past = PAST if past is None else past
+                workload = Workload.of_trace(whole, past, mix, seed)
+                n_run = workload.run.n_requests
+                enough = f"what leaves at least {FEWEST_REQUESTS} requests to run, for confidence intervals; it leaves {n_run}"
+                require(n_run >= FEWEST_REQUESTS, "past", past, enough)
         return command(workload=workload, seed=seed, mix=mix, names=names, **others)
 
     return with_workload

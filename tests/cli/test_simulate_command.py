@@ -263,7 +263,10 @@ def test_an_slo_out_of_reach_exits_with_one(exit_of: Run, asked: tuple[str, ...]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--policy", "clever"), "policy: 'clever' is not allowed; allowed: all, a file, or one of no-batching"),
+        (("--policy", "clever"), "policy: 'clever' is not allowed; allowed: all, control, a file, or one of no-batching"),
+        (("--policy", "gredy"), "overflow[:LAG]; did you mean greedy[:B]?"),
+        (("--policy", "No_Batching"), "overflow[:LAG]; did you mean no-batching?"),
+        (("--policy", "contol"), "overflow[:LAG]; did you mean control?"),
         (("--policy", "size-or-timeout:8"), "policy: 'size-or-timeout:8' is not allowed; allowed: size-or-timeout:B,TIMEOUT"),
         (("--policy", "static:many"), "policy: 'static:many' is not allowed; allowed: static:B"),
         (("--policy", "static:2.5", "--servers", "1"), "b: 2.5 is not allowed; allowed: an integer from 1 to 65536"),
@@ -272,10 +275,10 @@ def test_an_slo_out_of_reach_exits_with_one(exit_of: Run, asked: tuple[str, ...]
         (("--policy", "no-batching:1"), "policy: 'no-batching:1' is not allowed; allowed: no-batching"),
         (("--policy", "/nowhere/policy.json"), "--policy: '/nowhere/policy.json' is not allowed"),
         (("--policy", "greedy:99", "--servers", "1"), "batch_size: 99 is not allowed; allowed: 1 to 8, as the profile measured"),
-        (("--policy", "no-batching", "--requests", "0"), "requests: 0 is not allowed; allowed: an integer from 1 to 100000000"),
+        (("--policy", "no-batching", "--requests", "0"), "requests: 0 is not allowed; allowed: an integer from 66 to 100000000"),
         (("--policy", "no-batching", "--requests", "1000000000"), "requests: 1000000000 is not allowed"),
         (("--policy", "no-batching", "--bins", "1000000000"), "bins: 1000000000 is not allowed; allowed: an integer from 1 to"),
-        (("--policy", "no-batching", "--requests", "20"), "n_requests: 20 is not allowed"),
+        (("--policy", "no-batching", "--requests", "20"), "requests: 20 is not allowed; allowed: an integer from 66 to 100000000"),
         (("--policy", "no-batching", "--past", "0.5"), "past: 0.5 is not allowed; allowed: only with --trace"),
         (("--policy", "no-batching", "--speed", "2"), "speed: 2.0 is not allowed; allowed: only with --trace"),
         (("--policy", "no-batching", "--memory", "999"), "memory_mb: 999 is not allowed; allowed: one of the profile's: 512, 1769"),
@@ -300,8 +303,36 @@ def test_arrivals_must_be_told(profile: str, trace: str, exit_of: Run) -> None:
     assert "arrivals: none was given; needed: one of --arrivals, --poisson, --mmpp2, --trace and --class" in exit_of(*ask)[2]
     code, _, stderr = exit_of(*ask, "--trace", trace, "--requests", "100")
     assert code == 2 and "requests: 100 is not allowed; allowed: only without --trace" in stderr
-    code, _, stderr = exit_of(*ask, "--trace", trace, "--past", "1")
-    assert code == 2 and "past: 1.0 is not allowed; allowed: a part of the trace, strictly between 0 and 1" in stderr
+    for past, allowed in (
+        ("1", "1.0 is not allowed; allowed: a part of the trace, from 0 to less than 1, as 0.5 is half of it"),
+        ("50", "50.0 is not allowed; allowed: a part of the trace, from 0 to less than 1"),
+        ("-0.1", "-0.1 is not allowed; allowed: a part of the trace, from 0 to less than 1"),
+        ("0.999", "0.999 is not allowed; allowed: what leaves at least 66 requests to run, for confidence intervals; it leaves 4"),
+    ):
+        code, _, stderr = exit_of(*ask, "--trace", trace, "--past", past)
+        assert code == 2 and f"past: {allowed}" in stderr
+
+
+def test_a_fixed_setting_of_a_memory_size_learns_nothing_of_a_trace_and_runs_on_all_of_it(
+    document_of: Document, exit_of: Run, profile: str, trace: str
+) -> None:
+    fixed = [word for name in ("no-batching", "size-or-timeout:4,0.05") for word in ("--policy", name)]
+    ask = "simulate", "--trace", trace, "--profile", profile, "--slo", "0.3", "--past", "0", *fixed
+    assert document_of(*ask, "--memory", "1769")["n_requests"] == 1200
+    code, _, stderr = exit_of(*ask)
+    assert code == 2 and "past: 0.0 is not allowed; allowed: more than 0 without --memory MB, as the memory size of no-b" in stderr
+    code, _, stderr = exit_of(*ask, "--memory", "1769", "--policy", "greedy")
+    assert code == 2 and "past: 0.0 is not allowed; allowed: more than 0, as greedy is made from the past" in stderr
+
+
+def test_the_rate_of_a_run_is_that_of_its_arrivals_whatever_backlog_is_left(
+    document_of: Document, shown_by: Callable[..., str], profile: str
+) -> None:
+    ask = "simulate", "--poisson", "90", "--requests", "5000", "--profile", profile, "--memory", "512", "--policy", "no-batching"
+    one = document_of(*ask, "--concurrency", "1")
+    assert one["arrival_rate"] == pytest.approx(90, abs=4 * 90 / 5000**0.5) and one["planned_rate"] == 90
+    assert one["policies"]["no-batching"]["latency"]["p95"]["value"] > 50
+    assert f"5000 requests, {one['arrival_rate']:.4g}/s" in shown_by(*ask, "--concurrency", "1")
 
 
 def test_a_table_that_needs_more_columns_than_the_terminal_has_is_printed_whole(

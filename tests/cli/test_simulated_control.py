@@ -89,7 +89,10 @@ def test_windows_are_as_long_as_a_promise_is_to_be_kept_in(document_of: Document
             ("--policy", "control", "--service-change", "100000:1.5"),
             "--service-change: '100000:1.5' is not allowed; allowed: a change while requests come, which they do for ",
         ),
-        (("--policy", "no-batching", "--service-change", "1:2"), "--service-change: 1 is not allowed; allowed: only with --policy"),
+        (
+            ("--policy", "no-batching", "--service-change", "1:2"),
+            "--service-change: '1:2' is not allowed; allowed: only with --policy",
+        ),
         (("--policy", "no-batching", "--kept-in", "4s"), "--kept-in: 4.0 is not allowed; allowed: only with --policy control"),
         (
             ("--policy", "control", "--servers", "2"),
