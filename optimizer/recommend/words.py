@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sluice.batching.policy import INF, Policy
 
+OTHER_RATE = 0.1  # by how much it is another
+
 
 def milliseconds(seconds: float) -> str:
     """Seconds as people read latencies: four significant digits of milliseconds."""
@@ -13,6 +15,11 @@ def milliseconds(seconds: float) -> str:
 def promised(seconds: float) -> str:
     """A latency that was asked for: as ``milliseconds``, and from 10 s on in seconds, so that who meant milliseconds sees it."""
     return milliseconds(seconds) if seconds < 10 else f"{seconds:.4g} s"
+
+
+def is_other_rate(rate: float, recorded_rate: float) -> bool:
+    """Whether arrivals on record are of another rate than those of a process."""
+    return abs(recorded_rate / rate - 1) > OTHER_RATE
 
 
 def two_digits(part: float) -> str:

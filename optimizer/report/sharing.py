@@ -61,7 +61,7 @@ def verdict(answer: SharingAnswer) -> str:
     rate, every = answer.arrival_rate, len(answer.unbatched) == len(answer.applications)
     direct = cost_of_queues(answer.unbatched) if every else None
     if direct is not None and all(table.max_batch_size == 1 for of in answer.queues for _, table in of.tables):
-        return no_buffer(direct.in_all(rate), rate)
+        return no_buffer(direct.in_all(rate), rate, answer.question)
     since = answer.break_even_arrival_rate
     pays = "; it pays at no rate" if since is None else f"; it pays from {since:.4g} requests/s on"
     return decided_by_queues(len(answer.queues), answer.cost, direct, rate, pays)

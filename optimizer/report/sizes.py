@@ -50,7 +50,7 @@ def verdict(answer: SizedAnswer) -> str:
     rate = answer.question.arrival_rate
     direct = None if answer.no_batching is None else answer.no_batching.cost
     if direct is not None and len(answer.classes) == 1 and answer.classes[0].best.batch_size == 1:
-        return no_buffer(direct.in_all(rate), rate)
+        return no_buffer(direct.in_all(rate), rate, answer.question)
     since = answer.break_even_arrival_rate
     pays = "; it pays at no rate" if since is None else f"; it pays from {since:.4g} requests/s on"
     return decided_by_queues(len(answer.classes), answer.cost, direct, rate, pays)

@@ -11,7 +11,7 @@ from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, Question, WorkerSetting
 from sluice.optimizer.recommend.kept_warm import parameter
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
-from sluice.optimizer.recommend.words import milliseconds, promised, two_digits
+from sluice.optimizer.recommend.words import is_other_rate, milliseconds, promised, two_digits
 from sluice.optimizer.service.doubt import highest_quantile
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.deployment import Deployment
@@ -55,6 +55,13 @@ def priced(prices: Prices) -> str:
 def promise(slos: Sequence[Slo]) -> str:
     """What is promised: ``95 % within 200 ms and 99 % within 400 ms``."""
     return " and ".join(f"{slo.percentile:g} % within {promised(slo.latency)}" for slo in slos)
+
+
+def at_rate(question: Question) -> str:
+    """The rate that latencies are at, and that of the costs where it is another."""
+    rate, recorded_rate = question.arrivals.arrival_rate, question.arrival_rate
+    costs = f", costs at {recorded_rate:.4g}{_as_recorded(question)}" if is_other_rate(rate, recorded_rate) else ""
+    return f"at {rate:.4g} requests/s{costs}"
 
 
 def headline(answer: Answer) -> str:
@@ -163,7 +170,7 @@ def saving(answer: Answer) -> str:
             return f"{text}, beside {per_million(function)} for the best setting of the function."
         return f"{text}, {function / bill:.2f} times less than the best setting of the function ({per_million(function)})."
     if by_function.batch_size == 1:
-        return f"{text}; no batch size is cheaper."
+        return f"{text}; {'batches were not compared' if none_compared(answer.question) else 'no batch size is cheaper'}."
     if not answer.no_batching_keeps_slo:
         return f"{text}; without batching no memory size keeps the SLO (quickest: {per_million(none)})."
     if bill > none:
@@ -201,8 +208,8 @@ def costs_of(question: Question, cost: BatchCost, fitted: BatchCost | None) -> s
     return f"{text}."
 
 
-def _as_recorded(answer: Answer) -> str:
-    return "" if answer.question.recorded is None else " as recorded"
+def _as_recorded(question: Question) -> str:
+    return "" if question.recorded is None else " as recorded"
 
 
 def contained(answer: Answer) -> str:
@@ -332,9 +339,10 @@ def pays(answer: Answer) -> bool:
 def verdict(answer: Answer) -> str:
     """Whether to deploy a buffer, what a month costs with it and without, and from which rate on it pays."""
     winner, fixed, (with_it, direct) = answer.winner, answer.winner.cost.fixed_per_month, months(answer)
-    here = f"at {answer.arrival_rate:.4g} requests/s{_as_recorded(answer)}"
+    here = f"at {answer.arrival_rate:.4g} requests/s{_as_recorded(answer.question)}"
     if winner is answer.by_function and answer.by_function.batch_size == 1:
-        return no_buffer(answer.no_batching.cost.in_all(answer.arrival_rate), answer.arrival_rate, _as_recorded(answer))
+        usd = answer.no_batching.cost.in_all(answer.arrival_rate)
+        return no_buffer(usd, answer.arrival_rate, answer.question, _as_recorded(answer.question))
     what = (
         "the function" if winner is answer.by_function else "workers and function" if winner is answer.overflow else "the workers"
     )
@@ -370,13 +378,20 @@ def decision(bill: str, with_it: float, direct: float | None, since: str = "") -
     return f"Do not deploy for this alone: {bill}, {more}{since}."
 
 
-def no_buffer(usd_per_request: float, rate: float, recorded: str = "") -> str:
-    """That nothing is gained, and what a month costs without."""
-    usd = SECONDS_PER_MONTH * rate * usd_per_request
-    return (
-        f"Deploy no buffer: batching saves nothing here. Calling the function directly costs {usd:.2f} USD per month at {rate:.4g} "
-        f"requests/s{recorded}."
-    )
+def no_buffer(usd_per_request: float, rate: float, question: Question, recorded: str = "") -> str:
+    """That nothing is gained, or that nobody can know, and what a month costs without."""
+    none, usd = none_compared(question), SECONDS_PER_MONTH * rate * usd_per_request
+    verdict = f"What a buffer would save is not known: {none}" if none else "Deploy no buffer: batching saves nothing here"
+    return f"{verdict}. Calling the function directly costs {usd:.2f} USD per month at {rate:.4g} requests/s{recorded}."
+
+
+def none_compared(question: Question) -> str:
+    """Why no batch of several requests could be compared, and what to write; empty where some are, or no invocation takes one."""
+    if question.limits.max_batch_size == 1:
+        return "--max-batch-size 1 allows no batch of several requests"
+    if question.max_batch_size > 1 and max(times.max_batch_size for times in question.services) == 1:
+        return "the profile knows no batch of several requests (sluice profile --batch-size 1,2,4,8)"
+    return ""
 
 
 def decided_by_queues(number: int, cost: BatchCost, direct: BatchCost | None, rate: float, pays: str) -> str:
@@ -416,7 +431,8 @@ def late_in_run(answer: Answer) -> str:
     if answer.on_record is not None:
         on, why = "the arrivals that were recorded", "many came at once, or started cold"
         if answer.winner.rests_on_fit:
-            why = "the fit is not what came (`sluice fit`)"
+            fitted = "the fit is not what came (`sluice fit`)"
+            why = fitted if answer.question.without else "the arrivals that it is made for are not what came"
     return f"Not kept on {on}, by simulation: {' and '.join(seen)}; {why}. What follows is predicted."
 
 

@@ -19,7 +19,7 @@ from sluice.cli.cost_table import cost_table
 from sluice.cli.profile_files import warn_of_machine
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import check_percentile, percent
-from sluice.cli.trace_options import read_recorded
+from sluice.cli.trace_options import read_recorded, warn_of_other_rate
 from sluice.cli.values import FILE, PERIOD, WAIT, integer
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing, ColdStarts
@@ -36,8 +36,6 @@ from sluice.optimizer.service import SizeMix, require_sizes_of, service_times_un
 from sluice.optimizer.simulation import Deployment, Environments, Function, TraceArrivals
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.traces.record import recorded_times
-
-OTHER_RATE = 0.1  # from which on a trace is of another rate than the arrivals
 
 
 @click.command("predict")
@@ -130,9 +128,7 @@ def command(
         of_sizes = None if observed.sizes is None else SizeMix.of(observed.sizes)
         function = Function(profile, memory_mb, billing, platform, batch_size, of_sizes)
         mean = None if told is None else prediction.mean_batch_size
-        if abs(observed.arrival_rate / rate - 1) > OTHER_RATE:
-            recorded_rate = f"{observed.arrival_rate:.4g} a second"
-            click.echo(f"warning: latencies are at {rate:.4g} requests/s, costs those of the trace, with {recorded_rate}", err=True)
+        warn_of_other_rate(rate, observed.arrival_rate)
         fitted, cost, rate = cost, cost_on(observed, _deployment(warm, function, policy), cost, mean), observed.arrival_rate
     prediction = with_cold_starts(prediction, cold.requests, seconds)
     shown = sorted({check_percentile(p) for p in percentiles or PERCENTILES})

@@ -26,7 +26,7 @@ from sluice.cli.question_options import question_options
 from sluice.cli.recommend_classes import answered_by_class
 from sluice.cli.recommend_sizes import answered_by_size
 from sluice.cli.size_options import class_options
-from sluice.cli.trace_options import read_recorded
+from sluice.cli.trace_options import read_recorded, warn_of_other_rate
 from sluice.cli.values import FILE
 from sluice.optimizer.recommend import Answer, Application, EveryLoad, Question, recommend
 from sluice.optimizer.recommend.comparisons import FrontierPoint
@@ -96,6 +96,7 @@ def command(
         if sized and observed.sizes is None:
             raise InvalidInput("size_column", NOT_GIVEN, "the column of the trace that has the sizes of its requests")
         question = replace(question, recorded=recorded(observed.times, observed.sizes if sized else None))
+        warn_of_other_rate(question.arrivals.arrival_rate, question.arrival_rate)
     made_at = datetime.now(UTC)
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("searching", total=1.0)
@@ -155,7 +156,7 @@ def _show(answer: Answer, seen: Seen | None, frontier: Sequence[FrontierPoint]) 
 
 
 def _settings(answer: Answer) -> Table:
-    title = f"{wording.promise(answer.slos)}, at {answer.arrival_rate:.4g} requests/s"
+    title = f"{wording.promise(answer.slos)}, {wording.at_rate(answer.question)}"
     table = Table(Column("", min_width=11), "runs on", Column("leaves", min_width=10), title=title)
     for name in (*(f"{slo.name} ms" for slo in answer.slos), "mean\nbatch", "USD per\nmillion"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -16,7 +16,7 @@ from sluice.cli.cost_table import cost_table
 from sluice.optimizer.recommend import Question, SizedAnswer, recommend_classes
 from sluice.optimizer.recommend.size_sampling import size_uncertainty
 from sluice.optimizer.report import sizes as told
-from sluice.optimizer.report.wording import per_million, priced, promise
+from sluice.optimizer.report.wording import at_rate, per_million, priced, promise
 
 
 def answered_by_size(
@@ -51,7 +51,7 @@ def _show(answer: SizedAnswer) -> None:
 
 def _classes(answer: SizedAnswer) -> Table:
     slos, run = answer.question.slos, answer.run
-    title = f"{promise(slos)}, at {answer.question.arrival_rate:.4g} requests/s"
+    title = f"{promise(slos)}, {at_rate(answer.question)}"
     table = Table(Column("size", width=11), "runs on", "leaves", title=title, padding=(0, 1, 0, 0))
     simulated = [f"{slos[0].name} ms\nrun"] if run is not None else []
     for name in ("share\n%", *(f"{slo.name} ms" for slo in slos), *simulated, "mean\nbatch", "USD per\nmillion"):

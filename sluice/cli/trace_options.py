@@ -13,6 +13,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.batching.urls import refused_url
 from sluice.cli.groups import group
 from sluice.cli.values import DURATION, FILE
+from sluice.optimizer.recommend.words import is_other_rate
 from sluice.optimizer.traces.clock import clock_note
 from sluice.optimizer.traces.columns import SECONDS
 from sluice.optimizer.traces.kind import KINDS, Kind, Untold
@@ -91,6 +92,13 @@ def warn_of_clock(trace: Trace) -> None:
     note = clock_note(trace)
     if note:
         click.echo(f"warning: {note}", err=True)
+
+
+def warn_of_other_rate(rate: float, recorded_rate: float) -> None:
+    """Say where costs are those of a trace of another rate (1/s) than the one that latencies are at."""
+    if is_other_rate(rate, recorded_rate):
+        told = f"latencies are at {rate:.4g} requests/s, costs those of the trace, with {recorded_rate:.4g} a second"
+        click.echo(f"warning: {told}", err=True)
 
 
 def read_recorded(

@@ -264,6 +264,19 @@ def test_what_batching_does_not_save_is_said(tmp_path: Path, shown_by: Shown) ->
     assert "no batch size is cheaper" in shown and "Call the function directly, with 1024 MB and no buffer." in shown
 
 
+def test_where_no_batch_is_known_or_allowed_nothing_is_said_of_what_batching_saves(tmp_path: Path, shown_by: Shown) -> None:
+    ask = ("recommend", "--poisson", "1", "--slo", "0.5", "--memory", "1024", "--loads", "1")
+    several = linear(tmp_path / "several.json", "f", LinearServiceTime(0.1, 0.01), 4)
+    alone = linear(tmp_path / "alone.json", "f", LinearServiceTime(0.1, 0.01), 1)
+    for options, why in (
+        (("--profile", alone), "the profile knows no batch of several requests (sluice profile --batch-size 1,2,4,8)"),
+        (("--profile", several, "--max-batch-size", "1"), "--max-batch-size 1 allows no batch of several requests"),
+    ):
+        shown = " ".join(shown_by(*ask, *options).split())
+        assert shown.startswith(f"What a buffer would save is not known: {why}. Calling the function directly costs")
+        assert "per million requests; batches were not compared." in shown and "saves nothing" not in shown
+
+
 def test_a_linear_profile_is_recommended_at_a_stated_memory(tmp_path: Path, document_of: Document) -> None:
     path = linear(tmp_path / "linear.json", "f", LinearServiceTime(0.001, 0.0003), 16)
     answer = document_of("recommend", "--poisson", "100", "--profile", path, "--slo", "0.05", "--memory", "1024")

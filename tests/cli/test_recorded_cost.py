@@ -143,6 +143,16 @@ def test_where_the_fit_is_far_off_its_cost_stands_beside_what_is_billed(
     assert float(told[2]) == pytest.approx(100 * (1 - float(told[1]) / float(billed[1])), rel=0.02)
 
 
+def test_latencies_are_headed_by_their_own_rate_where_the_trace_has_another(profile: str, slow: str, exit_of: Run) -> None:
+    asked = ("recommend", "--poisson", "200", "--profile", profile, *SLO, "--model", "m", "--loads", "1", "--trace", slow)
+    _, out, err = exit_of(*asked)
+    assert "warning: latencies are at 200 requests/s, costs those of the trace, with 0.5 a second" in err
+    text = " ".join(out.split())
+    assert "at 200 requests/s, costs at 0.5 as recorded" in text and "sluice fit" not in text
+    _, out, err = exit_of(*(word if word != "200" else "0.52" for word in asked))
+    assert "latencies are at" not in err and "costs at" not in out
+
+
 def test_a_told_share_of_cold_starts_is_billed_on_the_record_as_well(fitted: str, profile: str, document_of: Document) -> None:
     asked = ("predict", "--arrivals", fitted, "--profile", profile, "--memory", "1769", "-b", "8", "-t", "0.1")
     none, half = (document_of(*asked, "--cold-start-probability", share) for share in ("0", "0.5"))
