@@ -118,11 +118,16 @@ def _by_size(answer: SharingAnswer) -> list[str]:
         if not isinstance(of, ServedQueue) or not of.loads:
             continue
         low, high = of.loads[0], of.loads[-1]
-        saved = ", ".join(f"{percent(1 - at.usd / at.usd_of_one_function)} % at {at.factor:g}" for at in (low, high))
+        worth = " and ".join(f"{_worth(1 - at.usd / at.usd_of_one_function)} at {at.factor:g}" for at in (low, high))
         several = len(of.functions) > 1
         which = f"The size of a batch of {of.named} chooses the function: {of.by_size}" if several else f"{of.named}: {of.by_size}"
-        sentences.append(f"{which}; beside the cheapest table at these rates that saves {saved} times the rates.")
+        sentences.append(f"{which}; beside the cheapest table at these rates that {worth} times the rates.")
     return sentences
+
+
+def _worth(saved: float) -> str:
+    """That a part of the cost is saved, or how much more it is."""
+    return f"saves {percent(saved)} %" if round(saved, 4) >= 0 else f"costs {percent(-saved)} % more"
 
 
 def _cold_starts(answer: SharingAnswer) -> list[str]:

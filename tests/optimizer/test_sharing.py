@@ -19,7 +19,7 @@ from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import Application, Goal, Question, ServedQueue, SharingAnswer, recommend_sharing
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.queues_on_record import billed, merged
-from sluice.optimizer.recommend.served_queue import cost_of_queues
+from sluice.optimizer.recommend.served_queue import QueueAtLoad, cost_of_queues
 from sluice.optimizer.recommend.shared_queues import SharedQueues, _Floor
 from sluice.optimizer.report import sharing as told
 from sluice.optimizer.simulation import simulate_deployments
@@ -452,6 +452,13 @@ def test_a_queue_for_every_load_is_nearly_as_cheap_at_its_rates_and_cheaper_beyo
     assert for_every_load.cost.per_request <= one.cost.per_request * 1.01
     assert for_every_load.loads[-1].usd < 0.95 * for_every_load.loads[-1].usd_of_one_function
     assert for_every_load.loads[-1].usd_of_one_function == pytest.approx(one.cost.per_request, rel=0.7)
+
+
+def test_what_is_not_saved_costs_more(answer_for_every_load: SharingAnswer, for_every_load: ServedQueue) -> None:
+    loads = (QueueAtLoad(0.1, 1.0159, 1.0), QueueAtLoad(100.0, 0.8, 1.0))
+    said = told.sentences(replace(answer_for_every_load, queues=(replace(for_every_load, loads=loads),)))
+    at_these = "beside the cheapest table at these rates that costs 1.59 % more at 0.1 and saves 20.00 % at 100 times the rates."
+    assert [sentence for sentence in said if sentence.endswith(at_these)]
 
 
 @pytest.mark.full
