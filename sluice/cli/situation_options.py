@@ -77,6 +77,8 @@ def situation_options(command: Command) -> Command:
         worker_texts: tuple[str, ...],
         servers: int | None,
         slos: tuple[Slo, ...],
+        past: float | None,
+        names: tuple[str, ...],
         **others: Any,
     ) -> Any:
         prices, largest = any_function.billing.prices, any_function.max_batch_size
@@ -84,13 +86,16 @@ def situation_options(command: Command) -> Command:
         offers = [read_worker(text, prices, largest, any_function.mix) for text in worker_texts]
         worker = offers[0] if offers else None
         situation = Situation(workload, any_function, slos, memory_mb, worker, servers, other_functions, offers[1:])
-        return command(situation=situation, **others)
+        fixed = [name for name in names if is_fixed(name)] if past == 0 and len(situation.memory_sizes) > 1 else []
+        chosen = f"more than 0 without --memory MB, as the memory size of {', '.join(fixed)} is chosen by the past"
+        require(not fixed, "past", past, chosen)
+        return command(situation=situation, names=names, **others)
 
     return with_situation
 
 
 def workload_options(command: Command) -> Command:
-    """A model of the arrivals, a trace, or both; the command gets ``workload: Workload``, and ``seed``.
+    """A model of the arrivals, a trace, or both; the command gets ``workload: Workload``, and ``past`` and ``seed``.
 
     Of ``mix_options`` it takes the column that has the sizes of the trace's requests, and the ``mix``, which the function gets too;
     by the ``names`` of the policies it knows whether one of them learns from the past.
@@ -177,12 +182,8 @@ def workload_options(command: Command) -> Command:
             assert whole is not None
             learns = [name for name in names if not is_file(name)]  # who is told learns nothing
             if past == 0:
-                told = others.get("memory_mb") is not None
-                fixed = [name for name in learns if is_fixed(name)]
-                learns = [name for name in learns if name != CONTROL and name not in fixed]  # control learns from what comes
+                learns = [name for name in learns if name != CONTROL and not is_fixed(name)]  # control learns from what comes
                 require(not learns, "past", past, f"more than 0, as {', '.join(learns)} is made from the past")
-                chosen = f"more than 0 without --memory MB, as the memory size of {', '.join(fixed)} is chosen by the past"
-                require(told or not fixed, "past", past, chosen)
             if not learns and not past:
                 workload = Workload.of_process(fit_arrivals(whole).arrivals, whole, seed, mix)
             else:
@@ -191,7 +192,7 @@ def workload_options(command: Command) -> Command:
                 n_run = workload.run.n_requests
                 enough = f"what leaves at least {FEWEST_REQUESTS} requests to run, for confidence intervals; it leaves {n_run}"
                 require(n_run >= FEWEST_REQUESTS, "past", past, enough)
-        return command(workload=workload, seed=seed, mix=mix, names=names, **others)
+        return command(workload=workload, past=past, seed=seed, mix=mix, names=names, **others)
 
     return with_workload
 

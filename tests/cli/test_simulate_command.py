@@ -314,13 +314,17 @@ def test_arrivals_must_be_told(profile: str, trace: str, exit_of: Run) -> None:
 
 
 def test_a_fixed_setting_of_a_memory_size_learns_nothing_of_a_trace_and_runs_on_all_of_it(
-    document_of: Document, exit_of: Run, profile: str, trace: str
+    document_of: Document, exit_of: Run, profile: str, trace: str, tmp_path: Path
 ) -> None:
     fixed = [word for name in ("no-batching", "size-or-timeout:4,0.05") for word in ("--policy", name)]
     ask = "simulate", "--trace", trace, "--profile", profile, "--slo", "0.3", "--past", "0", *fixed
     assert document_of(*ask, "--memory", "1769")["n_requests"] == 1200
     code, _, stderr = exit_of(*ask)
     assert code == 2 and "past: 0.0 is not allowed; allowed: more than 0 without --memory MB, as the memory size of no-b" in stderr
+    (tmp_path / "one.json").write_bytes(
+        write(ServiceProfile(function="f", points=[ProfilePoint(1769, 1, ServiceTime(0.02), 0.02)]))
+    )
+    assert document_of(*ask[:4], str(tmp_path / "one.json"), *ask[5:7], "--past", "0", *fixed[:2])["n_requests"] == 1200
     code, _, stderr = exit_of(*ask, "--memory", "1769", "--policy", "greedy")
     assert code == 2 and "past: 0.0 is not allowed; allowed: more than 0, as greedy is made from the past" in stderr
 
