@@ -9,7 +9,7 @@ from typing import Protocol
 from rich.table import Column, Table
 
 from sluice.batching.policy import Policy
-from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.recommend.words import milliseconds, two_digits
 from sluice.optimizer.smdp import Answer, Corner, WorkersSolution
 
 
@@ -38,10 +38,10 @@ def in_words(found: Answer) -> Iterator[str]:
     if found.one_table is not None and found.filtered is not None:
         one, filtered = found.one_table, found.filtered
         yield f"one table for all phases -- {_spoken(one.policy)}"
-        beyond, guessed = (100 * found.beyond_seen(cost) for cost in (one.cost, filtered.cost))
+        beyond, guessed = (two_digits(found.beyond_seen(cost)) for cost in (one.cost, filtered.cost))
         yield (
-            f"A buffer follows one table and no phase; the cheapest of those tried: {one.origin}. It costs {beyond:.2g} % more "
-            f"than if the phase were seen; tables per phase under the filter that guesses it cost {guessed:.2g} % more (simulated)."
+            f"A buffer follows one table and no phase; the cheapest of those tried: {one.origin}. It costs {beyond} % more "
+            f"than if the phase were seen; tables per phase under the filter that guesses it cost {guessed} % more (simulated)."
         )
 
 
