@@ -44,8 +44,8 @@ def busy_at_three_times(servers: int, seed: int) -> tuple[ControlledRun, float]:
     profile = ServiceProfile(function=ADDRESS, points=points, max_batch_size=32)
     offers = (machine_offer("gpu", profile, 0.02, 32),)
     setup = TuningSetup("m", (Slo(0.15),), profile, offers=offers, max_batch_size=32, servers=servers)
-    times = np.concatenate([arrivals(200.0, 360.0, seed=seed), arrivals(600.0, 60.0, 360.0, seed + 1)])
-    return simulate_control(setup, times, decision=2.0), 360.0
+    times = np.concatenate([arrivals(200.0, 180.0, seed=seed), arrivals(600.0, 60.0, 180.0, seed + 1)])
+    return simulate_control(setup, times, decision=2.0), 180.0
 
 
 def arrivals(rate: float, seconds: float, begin: float = 0.0, seed: int = 0) -> Array:
@@ -82,7 +82,7 @@ def test_the_energy_of_a_batch_is_that_of_the_profile_between_its_points() -> No
 
 
 def test_workers_alone_for_whom_too_many_come_are_told_at_once_with_how_many_would_do() -> None:
-    times = np.concatenate([arrivals(16.0, 300), arrivals(48.0, 60, 300.0, 1)])  # 8 in 0.34 s are 23.5/s
+    times = np.concatenate([arrivals(16.0, 300), arrivals(48.0, 15, 300.0, 1)])  # 8 in 0.34 s are 23.5/s
     run = simulate_control(setup_of(), times, decision=2.0)
     first = next(decision for decision in run.decisions if decision.alarm)
     assert 300 < first.at <= 310
@@ -123,11 +123,11 @@ def test_several_servers_keep_their_number() -> None:
 
 
 def test_the_table_follows_the_rate() -> None:
-    times = np.concatenate([arrivals(4.0, 600), arrivals(16.0, 600, 600.0, 1)])
+    times = np.concatenate([arrivals(4.0, 400), arrivals(16.0, 400, 400.0, 1)])
     run = simulate_control(setup_of(), times, settings=TuningSettings(period=100.0), step=5.0)
-    first, last = ([d.chosen for d in run.decisions if d.plan is not None and (d.at > 600) is later] for later in (False, True))
+    first, last = ([d.chosen for d in run.decisions if d.plan is not None and (d.at > 400) is later] for later in (False, True))
     assert "last moment" in first[-1] and last and "last moment" not in last[-1]
-    late = run.latency[run.arrival_times > 600] > SLO.latency
+    late = run.latency[run.arrival_times > 400] > SLO.latency
     assert float(late.mean()) < SLO.error_budget
 
 
@@ -149,9 +149,9 @@ def test_a_rate_that_rose_is_no_proof_of_longer_latencies_than_are_rehearsed() -
 
 @pytest.mark.full
 def test_service_times_of_the_servers_are_learnt() -> None:
-    times = arrivals(6.0, 1200)
-    run = simulate_control(setup_of(), times, settings=TuningSettings(period=100.0), step=5.0, changes=[ServiceChange(600.0, 1.6)])
-    known = {decision.at: profile for decision, profile in zip(run.decisions, run.profiles, strict=True) if 600 < decision.at < 660}
+    times = arrivals(6.0, 500)
+    run = simulate_control(setup_of(), times, settings=TuningSettings(period=100.0), step=5.0, changes=[ServiceChange(400.0, 1.6)])
+    known = {decision.at: profile for decision, profile in zip(run.decisions, run.profiles, strict=True) if 400 < decision.at < 460}
     assert known  # of which the first may be for the promise, which the longer times break
     learnt = {point.batch_size: point.service_time.mean for point in known[max(known)].points}  # type: ignore[union-attr]
     before = {point.batch_size: point.service_time.mean for point in profile_of(True).points}

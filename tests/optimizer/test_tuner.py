@@ -446,7 +446,7 @@ def test_where_nothing_keeps_the_promise_the_quickest_serves_and_an_alarm_names_
 def test_without_a_profile_it_begins_with_no_batching_and_learns_to_batch() -> None:
     setup = TuningSetup("m", (SLO,), None, "f-{memory_mb}", (1769,), max_batch_size=8)
     settings = TuningSettings(period=20, least_between=10)
-    run = simulate_control(setup, poisson_times(60, 9000), settings=settings, truth=PROFILE)
+    run = simulate_control(setup, poisson_times(60, 6000), settings=settings, truth=PROFILE)
     sizes = [plan.all_routes[0].policy.policy().max_batch_size for _, plan in run.plans]
     assert sizes[0] == 1 and sizes[1] == 2 and max(sizes) > 4
     n, late = run.late_by_window(30, SLO.latency)
@@ -626,7 +626,7 @@ def workers_and_function(*memory_sizes: int) -> TuningSetup:
 
 def test_workers_that_are_overloaded_are_followed_by_what_serves_who_waits_as_well_as_who_comes() -> None:
     slo, step, setup = Slo(0.15), 1.7e9 + 80, workers_and_function(1769)
-    before, after = poisson_times(200, 20_000), poisson_times(600, 6_000, 9) + 80
+    before, after = poisson_times(200, 20_000), poisson_times(600, 5_000, 9) + 80
     run = simulate_control(
         setup, np.concatenate([before[before < step], after]), settings=TuningSettings(premium=0.0), decision=2.0
     )
@@ -639,8 +639,8 @@ def test_workers_that_are_overloaded_are_followed_by_what_serves_who_waits_as_we
 
 
 def test_workers_with_the_function_for_the_rest_are_taken_where_that_costs_next_to_nothing_and_carry_three_times_as_much() -> None:
-    slo, step, setup = Slo(0.15), 1.7e9 + 200, workers_and_function(1769)
-    before, after = poisson_times(200, 60_000), poisson_times(600, 12_000, 9) + 200
+    slo, step, setup = Slo(0.15), 1.7e9 + 150, workers_and_function(1769)
+    before, after = poisson_times(200, 40_000), poisson_times(600, 6_600, 9) + 150
     run = simulate_control(setup, np.concatenate([before[before < step], after]), decision=2.0)
     told = [decision.why for decision in run.decisions if decision.at < step]
     assert any("more, and carries whatever comes" in why for why in told)
@@ -854,7 +854,7 @@ def test_where_bursts_start_cold_whatever_the_plan_no_batching_at_ten_times_the_
 def test_a_silence_of_a_minute_among_many_who_come_is_no_rate_to_plan_for() -> None:
     """Gaps of a Pareto law, of 80 s at most: at the rate of the longest the plan in force would start cold too often."""
     rng, setup = np.random.default_rng(4), TuningSetup("m", (Slo(1.0, 99),), profile_of(885, 1769, init=1.0))
-    gaps = np.minimum(0.02 * (1 + rng.pareto(1.15, 6000)), 80.0)
+    gaps = np.minimum(0.02 * (1 + rng.pareto(1.15, 4500)), 80.0)
     run = simulate_control(setup, 1.7e9 + np.cumsum(gaps), step=1.0)
     fell = [decision for decision in run.decisions if decision.trigger.kind == "rate" and decision.arrival_rate < 0.02]
     assert fell and all(decision.plan is None for decision in fell)
@@ -893,7 +893,7 @@ def test_where_few_come_the_last_200_of_a_day_are_compared_and_the_cheapest_that
 ) -> None:
     """A twentieth starts cold, for half a second: later than 0.2 s whatever the plan, in time for 1 s where nobody was held."""
     setup = TuningSetup("m", (Slo(within, 95),), profile_of(885, 1769, init=0.5))
-    times = poisson_times(0.01, 600)
+    times = poisson_times(0.01, 450)
     run = simulate_control(setup, times, step=60.0)
     first, *others = (decision for decision in run.decisions if decision.considered)
     assert first.at == pytest.approx(times[200], abs=300) and 5 < len(others) < 20
@@ -923,7 +923,7 @@ def test_a_plan_is_rehearsed_with_what_is_kept_warm_for_its_function_and_goes_on
     with pytest.raises(InvalidInput, match=r"plan\.warm: none was given; needed: what is there as far as is known: Warm"):
         tuner.in_force(plan_without_batching(), float(times[0]))
     tuner.in_force(structs.replace(plan_without_batching(), warm=warm, digest=""), float(times[0]))
-    run = simulate_control(setup, times[:700], step=300.0)
+    run = simulate_control(setup, times[:450], step=300.0)
     _, last = run.plans[-1]
     assert (last.function, last.warm) == ("f-1769", warm)  # the other memory size starts cold
     assert (run.latency[300:] > SLO.latency).mean() < 0.01
