@@ -181,7 +181,7 @@ def named(text: str, of: Situation) -> Deployment:
     require(all(np.isfinite(numbers)), "policy", text, f"{policy.usage(name)} with finite numbers")
     require(bool(of.slos) or not policy.needs_slo, "slo", None, f"an SLO, by which policy {name} goes")
     made = policy.make(of, *numbers)
-    return made if made.elastic else _of_workers(replace(made, billing=of.any_function.billing), of)
+    return _of_workers(made if made.elastic else replace(made, billing=of.any_function.billing), of)
 
 
 def _number(parameter: str, part: str, text: str, usage: str) -> float:
@@ -264,11 +264,11 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
             for other, table, name in zip(others, tables[1:], route.functions[1:], strict=True)
         ]
         if isinstance(own, WorkerOffer):
-            deployment = _of_workers(own.under(policy, beside=beside, billing=of.any_function.billing), of)
+            deployment = own.under(policy, beside=beside, billing=of.any_function.billing)
         else:
             deployment = own.under(policy, beside)
         memory_sizes = [each.memory_mb for each in (own, *others) if isinstance(each, Function)]
-        return _noted(replace(deployment, function=route.function), memory_sizes, of)
+        return _of_workers(_noted(replace(deployment, function=route.function), memory_sizes, of), of)
     if policy.servers is not None:
         return _of_workers(of.offer.under(policy, billing=of.any_function.billing), of)
     named = of.function_named(route.function, memory_mb)
@@ -281,7 +281,8 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
 def _of_workers(deployment: Deployment, of: Situation) -> Deployment:
     """The deployment, which says that workers are not behind the way that the function's service times are behind."""
     way = of.any_function.profile.way
-    if deployment.provisioned or way is None or not way.mean:
+    workers = any(not side.elastic and not side.provisioned for side in deployment.serving)
+    if not workers or way is None or not way.mean:
         return deployment
     without = f"the latencies of workers are without the {milliseconds(way.mean)} of the way through buffer and network"
     return replace(deployment, note="; ".join(filter(None, (deployment.note, without))))

@@ -36,7 +36,7 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 ISO_KIND = "ISO 8601"
 
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:(?<=:\d\d:\d\d)[.,](\d+))?\s*(Z|[+-]\d\d:?\d\d)?$")
-_FRACTION = re.compile(r"0\d+$")  # what is behind a decimal comma, and no number of its own
+_FRACTION = re.compile(r"0\d+$|\d+;")  # what is behind a decimal comma, and no number of its own
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?$")
 _HEAD = 1 << 16  # bytes in which the first line must end
 
@@ -143,11 +143,16 @@ def _index(column: str, names: list[str], source: str) -> int:
 
 
 def _separator(head: str) -> str:
-    """What parts the cells of the first line: a comma, unless there are semicolons or tabs and no comma but between digits."""
-    first = next((line for line in head.splitlines() if line.strip()), "")
-    if re.search(r",(?!\d)|(?<!\d),", first):
+    """What parts the cells of the first two lines: a comma, unless both have semicolons or tabs and the first no comma of its own.
+
+    A comma between digits may be a decimal one, but for what stands before it: a number with a point, or a time.
+    """
+    lines = [line.strip() for line in head.splitlines() if line.strip()][:2]
+    before, comma, _ = lines[0].partition(",") if lines else ("", "", "")
+    whole = "." in before and _number(before, False) is not None
+    if comma and (whole or _ISO.match(before) or re.search(r",(?!\d)|(?<!\d),", lines[0])):
         return ","
-    return next((each for each in ";\t" if each in first), ",")
+    return next((each for each in ";\t" if lines and all(each in line for line in lines)), ",")
 
 
 def _parsed_by_arrow(data: bytes, index: int, width: int, skip: int, separator: str) -> tuple[Numbers, bool] | None:

@@ -20,11 +20,14 @@ KINDS: tuple[Kind, ...] = ("auto", "timestamps", "interarrivals", "counts")
 KIND_NAMES = {"timestamps": "timestamps", "interarrivals": "inter-arrival times", "counts": "counts"}
 
 # Rates first, since "arrivals per second" speaks of arrivals, then gaps: "inter-arrival time" and "time delta" speak of time too.
-# A count in a country, of an account or per person is none of requests.
-_RATE_NAME = r"(?<![a-z])[rqt]p(?P<ps>s)(?![a-z])|per[-_ ]?(?P<per>s(?:ec(?:ond)?)?|m(?:in(?:ute)?)?|h(?:(?:ou)?r)?)(?![a-z])"
-_COUNT_NAME = re.compile(
-    rf"(?<!ac)(?<!dis)count(?!r)|requests|invocations|hits|queries|(?<![a-z])reqs(?![a-z])|{_RATE_NAME}", re.IGNORECASE
+# A count is a word, as in request_count and requestCount: one of a county, of an account or per person is none of requests.
+_COUNT = r"(?<![A-Za-z])[Cc]ounts?(?![a-z])|(?<=[a-z])Counts?(?![a-z])|(?<![A-Z])COUNTS?(?![A-Z])"
+_COUNT_NAME = re.compile(rf"{_COUNT}|(?i:requests|invocations|hits|queries|(?<![a-z])reqs(?![a-z]))")
+_RATE_NAME = re.compile(
+    r"(?<![A-Za-z])(?i:[rqt]p(?P<ps>s))(?![A-Za-z])"
+    r"|(?i:per[-_ ]?(?P<per>s(?:ec(?:ond)?)?|m(?:in(?:ute)?)?|h(?:(?:ou)?r)?)s?)(?![a-z]|(?<=[A-Z])[A-Z])"
 )
+_OF_A_REQUEST = re.compile(r"token|retr(y|ies)|word|char|byte", re.IGNORECASE)  # of which one has many
 _RATE_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _GAP_NAME = re.compile(
     r"inter[-_ ]?(arr|event|req)|interval|gap|delta|diff|between|spacing|(?<![a-z])iats?(?![a-z])", re.IGNORECASE
@@ -78,27 +81,32 @@ def require_no_index(
         raise Untold(f"{source}: column", None, told, f"{option} NAME", f"the first column{known} numbers the rows")
 
 
+def _has_counts(name: str) -> bool:
+    return bool(_COUNT_NAME.search(name) or _RATE_NAME.search(name))
+
+
 def require_no_bins(times: Numbers, scale: float, unread: tuple[str, ...], source: str) -> None:
     """Refuse to take one arrival a row where ``times`` are evenly spaced and a column that nobody named has counts by its name.
 
     ``scale`` is what a unit of the times has of seconds. Bins may be left out.
     """
-    found = next(filter(None, map(_COUNT_NAME.search, unread)), None)
-    if found is None or len(times) < MIN_BINS:
+    named = (name for name in unread if _has_counts(name) and not _OF_A_REQUEST.search(name))
+    name = next(named, None)
+    if name is None or len(times) < MIN_BINS:
         return
     gaps = np.diff(times)
     bin_width = float(np.median(gaps))
     bins = np.round(gaps / bin_width) if bin_width > 0 else np.zeros(len(gaps))
     if (bins < 1).any() or (np.abs(gaps - bins * bin_width) > 1e-3 * bin_width).any():
         return
-    seconds, left_out, per = float(f"{bin_width * scale:.6g}"), int(bins.sum()) - len(bins), found["ps"] or found["per"]
-    options = f"--kind counts --bin {seconds:.15g} --column {shlex.quote(found.string)}"
+    seconds, left_out, rate = float(f"{bin_width * scale:.6g}"), int(bins.sum()) - len(bins), _RATE_NAME.search(name)
+    options = f"--kind counts --bin {seconds:.15g} --column {shlex.quote(name)}"
     first = [f"a row of 0 for each of the {left_out} bins left out"] if left_out else []
-    if per and seconds != (unit := _RATE_SECONDS[per[0].lower()]):
-        first.append(f"the rates of {found.string} times {seconds / unit:.6g}, which are counts")
+    if rate is not None and seconds != (unit := _RATE_SECONDS[(rate["ps"] or rate["per"])[0].lower()]):
+        first.append(f"the rates of {name} times {seconds / unit:.6g}, which are counts")
     beside = f", with {' and '.join(first)}" if first else ""
     rows, why = "--kind timestamps where each row is a request", f"its rows are {seconds:.15g} s apart"
-    why = f"{why}, and column {found.string} is named as counts are"
+    why = f"{why}, and column {name} is named as counts are"
     raise Untold(f"{source}: kind", "auto", f"{options}{beside}; or {rows}: {why}", options, f"{why}{beside} ({rows})")
 
 
@@ -112,7 +120,7 @@ def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, 
     """
     if name is not None and _GAP_NAME.search(name):
         return "interarrivals", f"by the column's name, {name}"
-    if name is not None and _COUNT_NAME.search(name):
+    if name is not None and _has_counts(name):
         told = f"counts --bin SECONDS, or else timestamps or interarrivals, for column {name}"
         options = f"--kind counts --bin SECONDS --column {shlex.quote(name)}"
         raise Untold(f"{source}: kind", "auto", told, options, f"column {name} is named as counts are")

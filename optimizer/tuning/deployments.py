@@ -39,7 +39,7 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
 
 def _serving(name: str, setup: TuningSetup, profile: ServiceProfile) -> Function | WorkerOffer:
     memory_mb = setup.memory_of(name)
-    if memory_mb is not None and setup.servers is None:
+    if memory_mb is not None:
         return Function(profile, memory_mb, setup.billing, setup.environments, setup.max_batch_size)
     for offer in setup.offers:
         if offer.function == name:

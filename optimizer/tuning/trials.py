@@ -98,8 +98,8 @@ class Trials:
 class Failing(NamedTuple):
     """So plans compare that keep no promise.
 
-    Of the promise of whose allowance most is used up: what is late ``beyond`` that, over it, what ``chance`` has in this, and the
-    share that is ``late``. ``seconds`` is the first percentile, or its promise where that is longer.
+    Of the promise of whose allowance most is surely used up: what is late ``beyond`` that, over it, and what ``chance`` has in it.
+    ``seconds`` is the first percentile, or its promise where that is longer; ``late`` the largest share that is, of any promise.
     """
 
     beyond: float
@@ -133,10 +133,10 @@ class Tried:
     def failing(self) -> Failing:
         """How far it is from keeping its promises."""
         each = [(late, slo) for run in self.runs for late, slo in zip(run.late, self.of.setup.slos, strict=True)]
-        late, slo = max(each, key=lambda one: one[0].value / one[1].error_budget)
+        late, slo = max(each, key=lambda one: one[0].low / one[1].error_budget)
         seconds = max(self.runs[0].percentile.value, self.of.setup.slos[0].latency)
         beyond, chance = (part / slo.error_budget for part in (late.value - slo.error_budget, late.high - late.value))
-        return Failing(beyond, seconds, chance, late.value)
+        return Failing(beyond, seconds, chance, max(late.value for late, _ in each))
 
     @property
     def most_late(self) -> float:

@@ -248,7 +248,7 @@ def _that_fit(batch_sizes: tuple[int, ...], samples: tuple[Sample, ...], model: 
 
 def _refuse_unwritable(path: str) -> None:
     """Better now than after a sweep that was paid for; what is there stays, and nothing new is left if the sweep fails."""
-    new = not os.path.lexists(path)
+    new = not os.path.exists(path)
     try:
         with open(path, "ab"):
             pass

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import click
 import numpy as np
+from msgspec import structs
 
 from sluice.batching.documents import ServiceProfile
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
@@ -145,11 +146,18 @@ class ServerOptions:
         return ClassProblem.of(read_classes(texts, scale), law, energy, self.batch_min, self.w1 / scale, self._power_weight)
 
     def way(self, told: float | None, of_plan: bool) -> float:
-        """s that a request is on its way: as told, or measured; ``of_plan`` through a buffer, measured or not."""
-        if told is not None or self.profile is None:
-            return told or 0.0
-        way = (behind_buffer(self._profile) if of_plan else self._profile).way
-        return 0.0 if way is None else way.mean
+        """s that a request is on its way: as told, or measured; ``of_plan`` through a buffer, where nobody measured it as assumed.
+
+        A law that nobody measured may be of all that a client sees: of its plan it is said that nothing is kept free.
+        """
+        if told is not None:
+            return told
+        profile = None if self.profile is None else behind_buffer(self._profile) if of_plan else self._profile
+        if profile is not None and profile.way is not None:
+            return profile.way.mean
+        if of_plan:
+            click.echo("note: nothing of the promise is kept free for the way through the buffer (--buffer-overhead)", err=True)
+        return 0.0
 
     @property
     def _power_weight(self) -> float:
@@ -191,7 +199,7 @@ class ServerOptions:
         """The law that the profile's measurements have."""
         require(self.service is None, "service", self.service, "exactly one of --service and --profile")
         require(self.distribution is None, "distribution", self.distribution, "none with --profile, which has its own")
-        measured = self._profile
+        measured = structs.replace(self._profile, way=None)  # which keeps no server busy
         sizes = measured.memory_sizes or [1]
         if self.memory_mb is None and len(sizes) > 1:
             raise InvalidInput("memory", None, "one of the profile's: " + ", ".join(map(str, sizes)))

@@ -14,13 +14,13 @@ from sluice.batching.errors import require
 from sluice.batching.policy import no_batching
 from sluice.batching.urls import is_http, without_password
 from sluice.cli import output
-from sluice.cli.arrival_options import way_option
+from sluice.cli.arrival_options import WAY
 from sluice.cli.file_kinds import PLAN, POLICY, require_replaceable, written_option
 from sluice.cli.server_options import ServerOptions, server_options, solver_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.smdp_answer import in_tables, in_words
 from sluice.cli.smdp_classes import classes_in_tables, classes_in_words
-from sluice.cli.values import DURATION, LIMIT, integer
+from sluice.cli.values import DURATION, LIMIT, OVERHEAD, integer
 from sluice.optimizer.smdp import (
     METHODS,
     answer_classes,
@@ -55,7 +55,12 @@ LARGE = 256  # batches from which on it is told what it takes
 )
 @solver_options
 @slo_options(required=False)
-@way_option
+@click.option(
+    "--buffer-overhead",
+    type=OVERHEAD,
+    help="What the way through buffer and network takes, which is kept free of the SLO  [default: the profile's; in a plan of a"
+    f" profile that was measured without it {WAY:g}]",
+)
 @click.option("--frontier", is_flag=True, help="Show all that the weights can buy, from the least latency to the least power.")
 @click.option(
     "--max-seconds",
@@ -136,6 +141,8 @@ def command(
         )
     ask = {"servers": servers, "frontier": frontier, **solver}
     way = server.way(buffer_overhead, of_plan=model is not None) if slos else 0.0
+    shortest = min((slo.latency for slo in slos), default=inf)
+    require(0 <= way < shortest, "--buffer-overhead", way, f"seconds, less than the {shortest:g} that are promised")
     found = answer_problem(problem, slos, way=way, **ask, seconds_left=lambda: end - time.monotonic())
     if out is not None:
         output.write_file(out, write(answer_document(found, model, function)))

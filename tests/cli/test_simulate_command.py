@@ -215,6 +215,11 @@ def test_workers_are_said_to_be_without_the_way_through_the_buffer(tmp_path: Pat
     said = "note: greedy:8: the latencies of workers are without the 20 ms of the way through buffer and network"
     assert said in exit_of(*ask, "--worker", f"{worker}:0.5")[2]
     assert said not in exit_of(*ask)[2]  # environments of the function, whose times are behind it
+    elastic, held = (PolicyDocument.of(table) for table in (policies.size_or_timeout(4, 0.02), policies.greedy(8, 1)))
+    beside = Plan(model="m", function="mlp-1769", policy=elastic, beside=[Beside("http://gpu:1", held)], memory_mb=1769)
+    (tmp_path / "beside.json").write_bytes(write(beside))
+    _, _, err = exit_of(*asked, "--policy", str(tmp_path / "beside.json"), "--worker", f"{worker}:0.5", "--buffer-overhead", "20ms")
+    assert "the latencies of workers are without the 20 ms" in err
 
 
 def test_times_that_were_moved_to_plan_the_smdps_table_are_said(

@@ -62,7 +62,7 @@ def test_the_way_through_the_buffer_is_kept_free_of_a_plans_promise(tmp_path: Pa
     def answer(*options: str, way: float | None = None) -> dict[str, Any]:
         measured = None if way is None else ServiceTime(way)
         profile.write_bytes(write(ServiceProfile(function="http://core:8500", points=points, way=measured)))
-        return document_of("smdp", "--profile", str(profile), "--rho", "0.5", "--slo", "0.02", *options)
+        return document_of("smdp", "--profile", str(profile), "--rate", "800", "--slo", "0.02", *options)
 
     alone, assumed, told, known = answer(), answer(*address), answer("--buffer-overhead", "8ms"), answer(way=0.002)
     assert [each["way"] for each in (alone, assumed, told, known)] == [0.0, 0.005, 0.008, 0.002]
@@ -70,6 +70,8 @@ def test_the_way_through_the_buffer_is_kept_free_of_a_plans_promise(tmp_path: Pa
         assert each["slos"][0]["latency"] == 0.02
         assert each["latency"]["optimal"]["p95"] <= 0.02 - each["way"] + 1e-9
     assert read(Plan, plan.read_bytes()).slo == Slo(0.02)
+    as_known = answer("--buffer-overhead", "2ms")  # which keeps no server busy, measured or not
+    assert all(as_known[part] == known[part] for part in ("load", "policies", "latency", "optimal"))
     out = exit_of("smdp", "--profile", str(profile), "--rho", "0.5", "--slo", "0.02", "--buffer-overhead", "8ms")[1]
     assert "8 ms of it are kept free for the way through buffer and network" in " ".join(out.split())
 
@@ -252,7 +254,7 @@ def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
         ),
         (
             ("--rho", "0.5", "--slo", "0.02", "--buffer-overhead", "20ms"),
-            "way: 0.02 is not allowed; allowed: seconds less than the",
+            "--buffer-overhead: 0.02 is not allowed; allowed: seconds, less than",
         ),
         (("--rho", "0.5", "--w2", "1", "--slo", "0.1"), "w2: 1.0 is not allowed; allowed: only without --slo"),
         (("--rho", "0.5", "--servers", "0"), "servers: 0 is not allowed"),

@@ -366,6 +366,9 @@ def bins_file(folder: Path, header: str, time: str, rows: Any, width: int = 60) 
         ("time,requests", [*range(70), *range(75, 150)], "--column requests, with a row of 0 for each of the 5 bins left out; or"),
         ("time,rps", range(150), "--column rps, with the rates of rps times 60, which are counts; or"),
         ("time,req_per_min", range(150), "--column req_per_min; or"),
+        ("time,requests_per_second", range(150), "--column requests_per_second, with the rates of requests_per_second times 60, "),
+        ("time,perMinuteInvocations", range(150), "--column perMinuteInvocations; or"),
+        ("time,RequestCount", range(150), "--column RequestCount; or"),
     ],
 )
 def test_one_request_a_bin_is_not_assumed_where_a_column_has_counts(
@@ -379,7 +382,22 @@ def test_one_request_a_bin_is_not_assumed_where_a_column_has_counts(
         assert len(read_trace(path, kind="timestamps")) == len(read_trace(path, "time")) == len(rows)
 
 
-@pytest.mark.parametrize("name", ["size", "country", "account_id", "person", "discount", "requested_by", "permit"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "size",
+        "country",
+        "account_id",
+        "county",
+        "encounter_id",
+        "token_count",
+        "retry_count",
+        "person",
+        "discount",
+        "requested_by",
+        "permit",
+    ],
+)
 def test_times_that_are_evenly_spaced_are_arrivals_beside_what_has_no_counts(tmp_path: Path, name: str) -> None:
     assert len(read_trace(bins_file(tmp_path, f"time,{name}", "{2}.5", range(150)))) == 150
 

@@ -136,6 +136,18 @@ def test_semicolons_or_tabs_may_part_the_cells_and_numbers_have_decimal_commas_t
     np.testing.assert_allclose(trace.interarrivals, np.diff(expected), atol=1e-9)
 
 
+@pytest.mark.parametrize("line", ["{0}.{1},200;ok", "{0}.{1},200\tok", "\t{0}.{1}", "1970-01-01T00:0{0}:00.{1},7;ok"])
+def test_commas_part_the_cells_where_what_is_before_them_is_whole(tmp_path: Path, line: str) -> None:
+    trace = read_trace(write_trace(tmp_path, [line.format(i // 100, f"{i % 100:02}") for i in range(150)]))
+    expected = np.arange(150) // 100 * (60 if "T" in line else 1) + np.arange(150) % 100 / 100
+    np.testing.assert_allclose(trace.interarrivals, np.diff(expected), atol=1e-9)
+
+
+def test_a_header_with_a_semicolon_alone_is_a_name(tmp_path: Path) -> None:
+    trace = read_trace(write_trace(tmp_path, ["time (s; since start)", *(f"{i / 10}" for i in range(150))]))
+    assert len(trace.interarrivals) == 149
+
+
 def test_sizes_are_read_between_semicolons(tmp_path: Path) -> None:
     path = write_trace(tmp_path, ["time;size", *(f"{i},5;{i}" for i in range(150))])
     assert read_sizes(path, "size").tolist() == list(range(150))

@@ -429,6 +429,20 @@ def test_lateness_under_several_promises_counts_by_what_each_allows() -> None:
     of_most, of_few = tried(0.10, 0.01), tried(0.05, 0.04)  # twice what may be late within 150 ms, four times within 300
     assert of_most.failing.beyond == pytest.approx(1.0) and of_few.failing.beyond == pytest.approx(3.0)
     assert of_most.fails_less(of_few) and not of_few.fails_less(of_most)
+    assert not of_most.fails_less(of_few, 0.3) and of_most.fails_less(of_few, 0.5)
+    assert tried(0.9, 0.02).failing.late == 0.9
+
+
+def test_a_promise_of_which_little_is_known_hides_no_other() -> None:
+    setup = TuningSetup("m", (Slo(0.15, 50), Slo(0.3, 99)), PROFILE)
+
+    def tried(median: float, rest: Estimate) -> Tried:
+        run: Any = SimpleNamespace(late=(Estimate(median, median - 0.01, median + 0.01), rest), percentile=Estimate(0.2, 0.2, 0.2))
+        rehearsal: Any = SimpleNamespace(setup=setup)
+        return Tried(rehearsal, Proposal("one", plan_without_batching()), [run])
+
+    most, half = tried(0.9, Estimate(0.005, 0.004, 0.006)), tried(0.55, Estimate(0.03, 0.01, 0.06))
+    assert half.fails_less(most) and not most.fails_less(half)
 
 
 def test_where_nothing_keeps_the_promise_the_quickest_serves_and_an_alarm_names_the_best() -> None:
