@@ -122,9 +122,11 @@ def _with_workers(
         return
 
 
-def tables(setup: TuningSetup, service: ServiceTimes, optimal: RateTables | None, arrival_rate: float) -> Iterator[Proposal]:
-    """Of fixed servers the table that waits to the last moment, and those that are optimal about this rate (requests/s)."""
-    latest = last_moment(service, setup.slos)
+def tables(
+    setup: TuningSetup, service: ServiceTimes, slos: Sequence[Slo], optimal: RateTables | None, arrival_rate: float
+) -> Iterator[Proposal]:
+    """Of fixed servers the table that waits to the last moment for these SLOs, and those optimal about this rate (requests/s)."""
+    latest = last_moment(service, slos)
     if latest is not None:
         yield _of_servers(setup, replace(latest, servers=setup.servers), "last moment")
     if optimal is None:

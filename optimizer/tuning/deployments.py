@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from sluice.batching.documents import Route, ServiceProfile
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.recommend.offers import WorkerOffer, function_as_workers
@@ -45,6 +47,7 @@ def _serving(name: str, setup: TuningSetup, profile: ServiceProfile) -> Function
         if offer.function == name:
             if setup.servers is None:
                 return offer
-            return replace(offer, service=service_times_up_to(profile, setup.memory_sizes[0], offer.service.max_batch_size))
+            alone = structs.replace(profile, way=None)  # which keeps no server busy
+            return replace(offer, service=service_times_up_to(alone, setup.memory_sizes[0], offer.service.max_batch_size))
     known = [*(setup.function_at(mb) for mb in setup.memory_sizes), *(offer.function for offer in setup.offers)]
     raise InvalidInput("plan.function", name, "one of " + ", ".join(known))

@@ -47,6 +47,7 @@ class Trials:
         """
         self.setup, self.settings, self.profile, self.now = setup, settings, profile, now
         self.bias, self.times, self.busier = bias, times, busier
+        self.way = way_to_servers(setup, profile)
         self.rate = (len(times) - 1) / float(times[-1] - times[0])
         self.warm: set[str] = set()
         self.waiting = 0
@@ -77,7 +78,7 @@ class Trials:
                 settings.kept_in * (len(times) - 1) / float(times[-1] - times[0]),
                 confidence=settings.confidence,
                 half_life=half_life,
-                bias=self.bias,
+                bias=self.bias + self.way,
             )
             for times in self._times_of(proposal)
         ]
@@ -208,6 +209,11 @@ def least_failing(tried: Sequence[Tried], cost: Callable[[Tried], float]) -> Tri
     while cheaper := [one for one in tried if DEAR * cost(one) < cost(best) and not best.fails_less(one, HALF)]:
         best = min(cheaper, key=lambda one: one.failing)
     return best
+
+
+def way_to_servers(setup: TuningSetup, profile: ServiceProfile) -> float:
+    """s that requests are on their way to fixed servers and back, which is in no time of these; 0 before a function."""
+    return 0.0 if setup.servers is None or profile.way is None else profile.way.mean
 
 
 def most_carried(deployment: Deployment) -> float:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace as replace_in_document
 
-from sluice.batching.documents import Plan, ServiceProfile, percentile_name
+from sluice.batching.documents import Plan, ServiceProfile, Slo, percentile_name
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import without_password
@@ -50,7 +50,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, most_carried
+from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, most_carried, way_to_servers
 from sluice.optimizer.tuning.way import WayWatch
 
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
@@ -459,13 +459,16 @@ class Tuner:
         from sluice.optimizer.tuning.rate_tables import tables_of
 
         known = pickle.loads(self._packed_tables) if self._packed_tables else None
+        way = way_to_servers(self.setup, profile)
+        slos = tuple(Slo(slo.latency - way, slo.percentile) for slo in self.setup.slos)
         if known is None or _differ(profile, known[2]):
             self._proposals.clear()
-            service = service_times_up_to(profile, self.setup.memory_sizes[0], self.setup.max_batch_size)
+            alone = replace_in_document(profile, way=None)
+            service = service_times_up_to(alone, self.setup.memory_sizes[0], self.setup.max_batch_size)
             offer = replace(self.setup.offers[0], service=service)
-            known = tables_of(offer, self.setup.slos, servers, self.setup.max_batch_size), service, profile
+            known = tables_of(offer, slos, servers, self.setup.max_batch_size), service, profile
         optimal, service, _ = known
-        found = [*unbatched(self.setup), *tables(self.setup, service, optimal, rate)]
+        found = [*unbatched(self.setup), *tables(self.setup, service, slos, optimal, rate)]
         self._packed_tables = pickle.dumps(known)  # with those that were solved now
         return found
 
@@ -497,7 +500,7 @@ class Tuner:
         quantile = self.setup.slos[0].quantile
         measured = estimate_quantile(seen, quantile)
         try:
-            expected = rehearse(trials.deployment(self._plan), times, self.setup.slos, 1.0)
+            expected = rehearse(trials.deployment(self._plan), times, self.setup.slos, 1.0, bias=trials.way)
         except InvalidInput:  # batches larger than any that was measured
             return
         apart = measured.low > expected.percentile.high or measured.high < expected.percentile.low

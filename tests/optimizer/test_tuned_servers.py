@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import InvalidInput
@@ -65,6 +66,19 @@ def test_a_table_that_names_no_servers_has_those_that_are_there_at_their_price()
     deployment = deployment_of(route, setup, setup.profile)
     assert not deployment.elastic and deployment.schedule.tables[0].servers == 2
     assert deployment.price_per_worker_hour == 0.5
+
+
+def test_the_way_to_servers_is_in_latencies_and_keeps_none_of_them_busy() -> None:
+    """A batch of 8 takes 0.34 s: 23 requests/s at the most, of which 0.15 s on the way would leave 16."""
+    setup, behind = setup_of(), structs.replace(profile_of(), way=ServiceTime(0.15))
+    far = replace(setup, profile=behind)
+    for rate in (5.0, 17.0):
+        by_name = {each.name: each.percentile.value for each in decided(setup, rate).considered}
+        greedy_there = next(each for each in decided(far, rate).considered if each.name.endswith("greedy"))
+        assert greedy_there.percentile.value == pytest.approx(by_name[greedy_there.name] + 0.15)
+    few = decided(far, 5.0)
+    assert not few.alarm and few.plan is not None and few.plan.slo == SLO
+    assert next(each for each in few.considered if each.name.endswith("last moment")).late.value < 0.05
 
 
 def decided(setup: TuningSetup, rate: float) -> Decision:
