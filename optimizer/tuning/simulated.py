@@ -24,6 +24,7 @@ from sluice.optimizer.simulation.queue_run import Progress, QueueRun, checked_ti
 from sluice.optimizer.tuning.decision import Decision
 from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+from sluice.optimizer.tuning.trials import way_to_servers
 from sluice.optimizer.tuning.tuner import Tuner
 
 STEP = 1.0  # s
@@ -237,7 +238,8 @@ class _Queue:
             deployment = deployment_of(route, self._setup, profile)
             old = before[k] if k < len(before) else None
             run = QueueRun(deployment, self._rng) if old is None else old.run.taken_over(now, deployment, self._parked)
-            self._runs.append(_Route(route.name, run, deployment, 0.0 if profile.way is None else profile.way.mean))
+            way, far = 0.0 if profile.way is None else profile.way.mean, way_to_servers(self._setup, profile)
+            self._runs.append(_Route(route.name, run, deployment, way, far))
         for gone in before[len(self._runs) :]:
             self._take(gone, gone.run.feed(np.empty(0), True))
 
@@ -272,7 +274,7 @@ class _Queue:
         batch = np.repeat(np.arange(len(ends)), batches.sizes)
         offset = np.arange(len(batch)) - np.repeat(np.cumsum(batches.sizes) - batches.sizes, batches.sizes)
         came = progress.requests.times[batches.first[batch] + offset]
-        latency = batches.dispatched[batch] - came + batches.responses[batch]
+        latency = batches.dispatched[batch] - came + batches.responses[batch] + route.far
         energy = route.energy
         joules = np.full(len(usd), np.nan) if energy is None else energy[batches.sizes - 1]
         self._found.append((came, latency, usd[batch] / batches.sizes[batch], joules[batch] / batches.sizes[batch]))
@@ -298,13 +300,13 @@ class _Queue:
             told = tuple(seconds[edges[i] : edges[i + 1]])
             self._pending.append(
                 MeasuredBatch(
-                    end - route.way,
+                    end - route.ways[table],
                     route.name,
                     table,
                     route.functions[table],
                     digest,
                     size,
-                    took - route.way,
+                    took - route.ways[table],
                     service,
                     billed,
                     bool(is_cold),
@@ -339,11 +341,12 @@ class _Queue:
 class _Route:
     """A queue under way with its bill; of each of its functions the overhead by batch size, INIT and the step of the bill, s.
 
-    ``way`` is in the overhead, s, but in no invocation.
+    ``way`` is in the overhead of the functions, s, but in no invocation; ``far`` in the latencies alone, before fixed servers.
     """
 
-    def __init__(self, name: str, run: QueueRun, deployment: Deployment, way: float) -> None:
-        self.name, self.run, self.bill, self.energy, self.way = name, run, Bill.of(deployment), deployment.energy, way
+    def __init__(self, name: str, run: QueueRun, deployment: Deployment, way: float, far: float) -> None:
+        self.name, self.run, self.bill, self.energy, self.far = name, run, Bill.of(deployment), deployment.energy, far
+        self.ways = [way if side.elastic or side.provisioned else 0.0 for side in deployment.serving]
         self.functions = [side.function for side in deployment.serving]
         self.known = [
             (

@@ -81,6 +81,15 @@ def test_the_way_to_servers_is_in_latencies_and_keeps_none_of_them_busy() -> Non
     assert next(each for each in few.considered if each.name.endswith("last moment")).late.value < 0.05
 
 
+def test_a_simulated_run_has_the_way_to_servers_in_its_latencies_and_in_no_batch() -> None:
+    setup = replace(setup_of(), profile=structs.replace(profile_of(), way=ServiceTime(0.15)))
+    times = arrivals(5.0, 600)
+    run = simulate_control(setup, times, first=all_that_waits())
+    alone = simulate_plans(setup_of(), times, [(float(times[0]) - 1, all_that_waits())])
+    assert run.latency.min() == pytest.approx(alone.latency.min() + 0.15)
+    assert not [decision for decision in run.decisions if decision.trigger.kind == "service"]
+
+
 def decided(setup: TuningSetup, rate: float) -> Decision:
     tuner = Tuner(setup, TuningSettings(least_between=0.0))
     tuner.in_force(all_that_waits(setup.servers or 1), 0.0)
