@@ -180,8 +180,7 @@ def named(text: str, of: Situation) -> Deployment:
     ]
     require(all(np.isfinite(numbers)), "policy", text, f"{policy.usage(name)} with finite numbers")
     require(bool(of.slos) or not policy.needs_slo, "slo", None, f"an SLO, by which policy {name} goes")
-    made = policy.make(of, *numbers)
-    return _of_workers(made if made.elastic else replace(made, billing=of.any_function.billing), of)
+    return _of_workers(policy.make(of, *numbers), of)
 
 
 def _number(parameter: str, part: str, text: str, usage: str) -> float:
@@ -209,7 +208,7 @@ def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> De
         that is none of those given.
     """
     if isinstance(plan, PhaseTables):
-        return _of_workers(of.offer.under(plan.schedule(of.times), billing=of.any_function.billing), of)
+        return _of_workers(of.offer.under(plan.schedule(of.times)), of)
     allowed = "none: a plan of one queue, or of queues by size or by class; fleets are `sluice fleet`'s"
     one = plan.policy is not None
     require(one or plan.size is not None or plan.routed_by_class, f"{source}: routes", len(plan.routes), allowed)
@@ -263,14 +262,11 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
             replace(other.beside(table), function=name)
             for other, table, name in zip(others, tables[1:], route.functions[1:], strict=True)
         ]
-        if isinstance(own, WorkerOffer):
-            deployment = own.under(policy, beside=beside, billing=of.any_function.billing)
-        else:
-            deployment = own.under(policy, beside)
+        deployment = own.under(policy, beside=beside)
         memory_sizes = [each.memory_mb for each in (own, *others) if isinstance(each, Function)]
         return _of_workers(_noted(replace(deployment, function=route.function), memory_sizes, of), of)
     if policy.servers is not None:
-        return _of_workers(of.offer.under(policy, billing=of.any_function.billing), of)
+        return _of_workers(of.offer.under(policy), of)
     named = of.function_named(route.function, memory_mb)
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
     function = function if sizes is None else function.between(*sizes)
@@ -279,13 +275,15 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
 
 
 def _of_workers(deployment: Deployment, of: Situation) -> Deployment:
-    """The deployment, which says that workers are not behind the way that the function's service times are behind."""
+    """The deployment, with the function's bill where workers come first; it says that workers are not behind the function's way."""
+    if not deployment.elastic:
+        deployment = replace(deployment, billing=of.any_function.billing)
     way = of.any_function.profile.way
     workers = any(not side.elastic and not side.provisioned for side in deployment.serving)
     if not workers or way is None or not way.mean:
         return deployment
     without = f"the latencies of workers are without the {milliseconds(way.mean)} of the way through buffer and network"
-    return replace(deployment, note="; ".join(filter(None, (deployment.note, without))))
+    return _with_note(deployment, without)
 
 
 def _noted(deployment: Deployment, memory_sizes: Sequence[int], of: Situation) -> Deployment:
@@ -294,7 +292,11 @@ def _noted(deployment: Deployment, memory_sizes: Sequence[int], of: Situation) -
     if not others:
         return deployment
     runs = f"runs with {' and '.join(map(str, others))} MB, as the plan has it, and not with {of.memory_mb}"
-    return replace(deployment, note="; ".join(filter(None, (deployment.note, runs))))
+    return _with_note(deployment, runs)
+
+
+def _with_note(deployment: Deployment, more: str) -> Deployment:
+    return replace(deployment, note="; ".join(filter(None, (deployment.note, more))))
 
 
 def _function(name: str, memory_mb: int | None, of: Situation, field: str, sizes: tuple[float, float] | None) -> Function:

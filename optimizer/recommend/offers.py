@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from msgspec import structs
 
 from sluice.batching.documents import PLACEHOLDER, ServiceProfile, WarmEnvironments
 from sluice.batching.errors import require
@@ -182,7 +181,7 @@ def machine_offer(
     """
     sizes = profile.memory_sizes or [1]  # a linear law holds for all
     require(len(sizes) == 1, "worker", name, f"a profile of one memory size, not of {', '.join(map(str, sizes))} MB")
-    service = service_times_under(structs.replace(profile, way=None), sizes[0], max_batch_size, mix)  # which keeps no server busy
+    service = service_times_under(profile.without_way, sizes[0], max_batch_size, mix)
     function = profile.function.replace(PLACEHOLDER, str(sizes[0]))
     return WorkerOffer(name, service, price_per_hour, function=function, energy=measured_energy(profile, service.max_batch_size))
 

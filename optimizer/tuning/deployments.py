@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from msgspec import structs
-
 from sluice.batching.documents import Route, ServiceProfile
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.recommend.offers import WorkerOffer, function_as_workers
@@ -39,6 +37,11 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
     return first.under(own, beside)
 
 
+def way_to_servers(setup: TuningSetup, profile: ServiceProfile) -> float:
+    """s that requests are on their way to fixed servers and back, which is in no time of these; 0 before a function."""
+    return 0.0 if setup.servers is None or profile.way is None else profile.way.mean
+
+
 def _serving(name: str, setup: TuningSetup, profile: ServiceProfile) -> Function | WorkerOffer:
     memory_mb = setup.memory_of(name)
     if memory_mb is not None:
@@ -47,7 +50,7 @@ def _serving(name: str, setup: TuningSetup, profile: ServiceProfile) -> Function
         if offer.function == name:
             if setup.servers is None:
                 return offer
-            alone = structs.replace(profile, way=None)  # which keeps no server busy
-            return replace(offer, service=service_times_up_to(alone, setup.memory_sizes[0], offer.service.max_batch_size))
+            alone = service_times_up_to(profile.without_way, setup.memory_sizes[0], offer.service.max_batch_size)
+            return replace(offer, service=alone)
     known = [*(setup.function_at(mb) for mb in setup.memory_sizes), *(offer.function for offer in setup.offers)]
     raise InvalidInput("plan.function", name, "one of " + ", ".join(known))

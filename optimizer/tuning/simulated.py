@@ -22,9 +22,8 @@ from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.queue_run import Progress, QueueRun, checked_times
 from sluice.optimizer.tuning.decision import Decision
-from sluice.optimizer.tuning.deployments import deployment_of
+from sluice.optimizer.tuning.deployments import deployment_of, way_to_servers
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.trials import way_to_servers
 from sluice.optimizer.tuning.tuner import Tuner
 
 STEP = 1.0  # s

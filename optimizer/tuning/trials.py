@@ -17,7 +17,7 @@ from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.tuning.canary import single_route
 from sluice.optimizer.tuning.cost_curve import CostCurve, cost_curve
 from sluice.optimizer.tuning.decision import Considered
-from sluice.optimizer.tuning.deployments import deployment_of
+from sluice.optimizer.tuning.deployments import deployment_of, way_to_servers
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
@@ -209,11 +209,6 @@ def least_failing(tried: Sequence[Tried], cost: Callable[[Tried], float]) -> Tri
     while cheaper := [one for one in tried if DEAR * cost(one) < cost(best) and not best.fails_less(one, HALF)]:
         best = min(cheaper, key=lambda one: one.failing)
     return best
-
-
-def way_to_servers(setup: TuningSetup, profile: ServiceProfile) -> float:
-    """s that requests are on their way to fixed servers and back, which is in no time of these; 0 before a function."""
-    return 0.0 if setup.servers is None or profile.way is None else profile.way.mean
 
 
 def most_carried(deployment: Deployment) -> float:

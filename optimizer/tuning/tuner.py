@@ -23,7 +23,6 @@ from math import ceil, inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import replace as replace_in_document
 
 from sluice.batching.documents import Plan, ServiceProfile, Slo, percentile_name
 from sluice.batching.errors import InvalidInput, require
@@ -39,7 +38,7 @@ from sluice.optimizer.tuning.back_off import BackOff
 from sluice.optimizer.tuning.canary import plain, require_plain, single_route, trying
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
 from sluice.optimizer.tuning.decision import Decision, Kind, Trigger
-from sluice.optimizer.tuning.deployments import deployment_of
+from sluice.optimizer.tuning.deployments import deployment_of, way_to_servers
 from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.latest_fit import OTHER_RATE, LatestFit
 from sluice.optimizer.tuning.learning import grown
@@ -50,7 +49,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, most_carried, way_to_servers
+from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, most_carried
 from sluice.optimizer.tuning.way import WayWatch
 
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
@@ -94,8 +93,7 @@ class Tuner:
     def __init__(self, setup: TuningSetup, settings: TuningSettings | None = None) -> None:
         self.setup, self.settings = setup, settings or TuningSettings()
         known = setup.profile  # whose way is watched apart: no batch takes it, as the buffer measures batches
-        bare = None if known is None else replace_in_document(known, way=None)
-        self.live = LiveProfile(bare, setup.function, setup.memory_sizes[-1])
+        self.live = LiveProfile(None if known is None else known.without_way, setup.function, setup.memory_sizes[-1])
         most, needed = self.settings.max_requests, self.settings.remembered(min(slo.error_budget for slo in setup.slos))
         self._recent = RecentArrivals(self.settings.memory, most, needed)
         self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
@@ -463,8 +461,7 @@ class Tuner:
         slos = tuple(Slo(slo.latency - way, slo.percentile) for slo in self.setup.slos)
         if known is None or _differ(profile, known[2]):
             self._proposals.clear()
-            alone = replace_in_document(profile, way=None)
-            service = service_times_up_to(alone, self.setup.memory_sizes[0], self.setup.max_batch_size)
+            service = service_times_up_to(profile.without_way, self.setup.memory_sizes[0], self.setup.max_batch_size)
             offer = replace(self.setup.offers[0], service=service)
             known = tables_of(offer, slos, servers, self.setup.max_batch_size), service, profile
         optimal, service, _ = known

@@ -262,6 +262,11 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
         require(n < 2 or PLACEHOLDER in self.function, "function", shown, allowed)
 
     @property
+    def without_way(self) -> ServiceProfile:
+        """What takes the server's time: the way to it and back keeps it busy for none."""
+        return msgspec.structs.replace(self, way=None)
+
+    @property
     def memory_sizes(self) -> list[int]:
         """The measured memory sizes in MB, ascending; empty for a linear profile."""
         return sorted({point.memory_mb for point in self.points})

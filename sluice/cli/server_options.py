@@ -12,7 +12,6 @@ from functools import cached_property
 
 import click
 import numpy as np
-from msgspec import structs
 
 from sluice.batching.documents import ServiceProfile
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
@@ -199,7 +198,7 @@ class ServerOptions:
         """The law that the profile's measurements have."""
         require(self.service is None, "service", self.service, "exactly one of --service and --profile")
         require(self.distribution is None, "distribution", self.distribution, "none with --profile, which has its own")
-        measured = structs.replace(self._profile, way=None)  # which keeps no server busy
+        measured = self._profile.without_way
         sizes = measured.memory_sizes or [1]
         if self.memory_mb is None and len(sizes) > 1:
             raise InvalidInput("memory", None, "one of the profile's: " + ", ".join(map(str, sizes)))

@@ -18,7 +18,6 @@ from sluice.cli.class_arrivals import OPTION, read_classes
 from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
 from sluice.cli.policy_files import is_file
-from sluice.cli.simulate_control import NAME as CONTROL
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import read_recorded
@@ -26,7 +25,7 @@ from sluice.cli.values import DURATION, FILE, WAIT, integer, number, require_spe
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
-from sluice.optimizer.baselines.names import is_fixed
+from sluice.optimizer.baselines.names import CONTROL, is_fixed
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.fits import fit_arrivals
 from sluice.optimizer.recommend.queues_on_record import merged
