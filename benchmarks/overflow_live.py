@@ -43,7 +43,7 @@ MODEL, MEMORY = "googlenet", 1769
 EACH = 0.0467  # s of a request
 SLEEPER = sleeper(MODEL, 0.0, EACH)
 LARGEST, LARGEST_OF_FUNCTION = 16, 4
-ARRIVALS = usually(mmpp2(60, 6, 0.2, 0.1), smoke=mmpp2(20, 2, 0.2, 0.1))
+ARRIVALS = usually(mmpp2(60, 6, 0.2, 0.1), smoke=mmpp2(30, 2, 0.2, 0.1))
 MOST_WORKERS = usually(4, smoke=2)
 PRICE = 0.0425  # USD an hour of a worker, a quarter of a c5.xlarge
 HEADROOM = 0.1
