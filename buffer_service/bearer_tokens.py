@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sluice.batching.documents import without_mark
 from sluice.batching.errors import InvalidInput, ModelNotAllowed, TokenRefused, require
 
 try:
@@ -164,7 +165,7 @@ def read_jwks(document: bytes) -> dict[str, Any]:
     """The keys of a JWK set that can be used, by ``kid``; others are passed over. Raises ``InvalidInput`` where there are none."""
     require(len(document) <= MAX_JWKS, "JWK set", f"{len(document)} bytes", f"at most {MAX_JWKS} bytes")
     try:
-        found = msgspec.json.decode(document, type=dict[str, Any]).get("keys")
+        found = msgspec.json.decode(without_mark(document), type=dict[str, Any]).get("keys")
     except msgspec.DecodeError as error:
         raise InvalidInput("JWK set", f"{len(document)} bytes", f"a JSON object with keys ({error})") from None
     keys: dict[str, Any] = {}

@@ -54,7 +54,7 @@ class Named:
     """A policy by name: its ``parameters`` in their order, how many of them must be given, whether it goes by an SLO.
 
     ``in_all`` are the numbers that it has where all policies are asked for. What is ``fixed`` is told all but its memory size, and
-    learns nothing of arrivals.
+    learns nothing of arrivals; nor does what is ``fixed_on_servers`` where it is told how many these are.
     """
 
     make: Make
@@ -63,6 +63,7 @@ class Named:
     needs_slo: bool = True
     in_all: tuple[float, ...] = ()
     fixed: bool = False
+    fixed_on_servers: bool = False
 
     def usage(self, name: str) -> str:
         """How it is written."""
@@ -131,12 +132,12 @@ NAMES: dict[str, Named] = {
     "headroom": Named(lambda of: with_headroom(of.any_function, of.slos, of.process, of.past, of.memory_sizes)),
     "reoptimised": Named(_reoptimised, ("window",)),
     "last-moment": Named(lambda of: last_moment(of.function(), of.slos)),
-    "greedy": Named(_greedy, ("b",), needs_slo=False),
-    "static": Named(_static, ("b",), 1, False, (STATIC,)),
+    "greedy": Named(_greedy, ("b",), needs_slo=False, fixed_on_servers=True),
+    "static": Named(_static, ("b",), 1, False, (STATIC,), fixed_on_servers=True),
     "smdp": Named(lambda of: of.with_workers(lambda k: smdp(of.offer, k, of.process.arrival_rate, of.slos))),
-    "deadline": Named(lambda of: of.with_workers(lambda k: deadline(of.offer, k, of.slo))),
-    "aimd": Named(lambda of: of.with_workers(lambda k: aimd(of.offer, k, of.slo))),
-    "early-drop": Named(lambda of: of.with_workers(lambda k: early_drop(of.offer, k, of.slo))),
+    "deadline": Named(lambda of: of.with_workers(lambda k: deadline(of.offer, k, of.slo)), fixed_on_servers=True),
+    "aimd": Named(lambda of: of.with_workers(lambda k: aimd(of.offer, k, of.slo)), fixed_on_servers=True),
+    "early-drop": Named(lambda of: of.with_workers(lambda k: early_drop(of.offer, k, of.slo)), fixed_on_servers=True),
     "workers": Named(lambda of: fixed_workers(of.offer, of.process, of.slos, of.workers)),
     "autoscaling": Named(_autoscaled, ("lag",)),
     "overflow": Named(_with_overflow, ("lag",)),
@@ -151,10 +152,14 @@ def all_names() -> list[str]:
     return [f"{name}:{numbers}" if numbers else name for name, numbers in given.items()]
 
 
-def is_fixed(text: str) -> bool:
-    """Whether ``text`` names a policy that learns nothing of arrivals."""
-    policy = NAMES.get(text.partition(":")[0])
-    return policy is not None and policy.fixed
+def policy_named(text: str) -> Named:
+    """What ``text`` names, whatever its numbers; raises ``InvalidInput`` where there is no policy of that name."""
+    name = text.partition(":")[0]
+    if name not in NAMES:
+        near = difflib.get_close_matches(name.lower().replace("_", "-").partition("=")[0], [*NAMES, ALL, CONTROL], n=1)
+        asked = "".join(f"; did you mean {NAMES[meant].usage(meant) if meant in NAMES else meant}?" for meant in near)
+        raise InvalidInput("policy", text, f"{ALL}, {CONTROL}, a file, or one of {USAGE}{asked}")
+    return NAMES[name]
 
 
 def named(text: str, of: Situation) -> Deployment:
@@ -167,12 +172,8 @@ def named(text: str, of: Situation) -> Deployment:
     Infeasible
         From a policy that finds nothing.
     """
+    policy = policy_named(text)
     name, _, rest = text.partition(":")
-    if name not in NAMES:
-        near = difflib.get_close_matches(name.lower().replace("_", "-").partition("=")[0], [*NAMES, ALL, CONTROL], n=1)
-        asked = "".join(f"; did you mean {NAMES[meant].usage(meant) if meant in NAMES else meant}?" for meant in near)
-        raise InvalidInput("policy", text, f"{ALL}, {CONTROL}, a file, or one of {USAGE}{asked}")
-    policy = NAMES[name]
     parts = rest.split(",") if rest else []
     require(policy.needed <= len(parts) <= len(policy.parameters), "policy", text, policy.usage(name))
     numbers = [

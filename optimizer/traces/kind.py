@@ -23,6 +23,7 @@ KIND_NAMES = {"timestamps": "timestamps", "interarrivals": "inter-arrival times"
 # A count is a word, as in request_count and requestCount: one of a county, of an account or per person is none of requests.
 _COUNT = r"(?<![A-Za-z])[Cc]ounts?(?![a-z])|(?<=[a-z])Counts?(?![a-z])|(?<![A-Z])COUNTS?(?![A-Z])"
 _COUNT_NAME = re.compile(rf"{_COUNT}|(?i:requests|invocations|hits|queries|(?<![a-z])reqs(?![a-z]))")
+_ANY_NAME = re.compile(r"^(value|sum|total|number|num|n|y|volume|load|traffic|amount)s?(?![a-z])", re.IGNORECASE)  # of anything
 _RATE_NAME = re.compile(
     r"(?<![A-Za-z])(?i:[rqt]p(?P<ps>s))(?![A-Za-z])"
     r"|(?i:per[-_ ]?(?P<per>s(?:ec(?:ond)?)?|m(?:in(?:ute)?)?|h(?:(?:ou)?r)?)s?)(?![a-z]|(?<=[A-Z])[A-Z])"
@@ -85,28 +86,34 @@ def _has_counts(name: str) -> bool:
     return bool(_COUNT_NAME.search(name) or _RATE_NAME.search(name))
 
 
-def require_no_bins(times: Numbers, scale: float, unread: tuple[str, ...], source: str) -> None:
-    """Refuse to take one arrival a row where ``times`` are evenly spaced and a column that nobody named has counts by its name.
+def require_no_bins(times: Numbers, scale: float, unread: tuple[str, ...], source: str, *, headed: bool = True) -> None:
+    """Refuse to take one arrival a row where ``times`` are evenly spaced and a column that nobody named may be counts.
 
-    ``scale`` is what a unit of the times has of seconds. Bins may be left out.
+    It may by its name; or, of rows that are whole minutes apart, where its name tells nothing, as ``value``, or it has none, where
+    the columns are not ``headed``. ``scale`` is what a unit of the times has of seconds. Bins may be left out.
     """
-    named = (name for name in unread if _has_counts(name) and not _OF_A_REQUEST.search(name))
-    name = next(named, None)
-    if name is None or len(times) < MIN_BINS:
+    counts = [name for name in unread if _has_counts(name) and not _OF_A_REQUEST.search(name)]
+    perhaps = [name for name in unread if not headed or _ANY_NAME.search(name)]
+    if not (counts or perhaps) or len(times) < MIN_BINS:
         return
+    name = (counts or perhaps)[0]
     gaps = np.diff(times)
     bin_width = float(np.median(gaps))
     bins = np.round(gaps / bin_width) if bin_width > 0 else np.zeros(len(gaps))
     if (bins < 1).any() or (np.abs(gaps - bins * bin_width) > 1e-3 * bin_width).any():
         return
     seconds, left_out, rate = float(f"{bin_width * scale:.6g}"), int(bins.sum()) - len(bins), _RATE_NAME.search(name)
-    options = f"--kind counts --bin {seconds:.15g} --column {shlex.quote(name)}"
-    first = [f"a row of 0 for each of the {left_out} bins left out"] if left_out else []
+    if not counts and seconds % 60:
+        return
+    called = shlex.quote(name) if headed else "NAME"
+    options = f"--kind counts --bin {seconds:.15g} --column {called}"
+    first = [] if headed else ["a first line that names the columns"]
+    first += [f"a row of 0 for each of the {left_out} bins left out"] if left_out else []
     if rate is not None and seconds != (unit := _RATE_SECONDS[(rate["ps"] or rate["per"])[0].lower()]):
         first.append(f"the rates of {name} times {seconds / unit:.6g}, which are counts")
     beside = f", with {' and '.join(first)}" if first else ""
     rows, why = "--kind timestamps where each row is a request", f"its rows are {seconds:.15g} s apart"
-    why = f"{why}, and column {name} is named as counts are"
+    why = f"{why}, and {f'column {name} is named as counts are' if counts else f'{name} may be counts'}"
     raise Untold(f"{source}: kind", "auto", f"{options}{beside}; or {rows}: {why}", options, f"{why}{beside} ({rows})")
 
 

@@ -409,7 +409,8 @@ def _of_column(
     if kind == "counts":
         if column is None and found.others:
             names = ", ".join(filter(None, (found.name, *found.others)))
-            raise InvalidInput(f"{source}: column", None, f"the name of the counts among {names}")
+            told = f"the name of the counts among {names}" if found.name is not None else "a first line that names the columns"
+            raise InvalidInput(f"{source}: column", None, told)
         width = 1.0 if bin_width is None else bin_width
         times = spread_counts(found, width, source, rng)
         _require_arrivals(len(times), source)
@@ -437,7 +438,7 @@ def _of_column(
             told = f"a smaller one for times such as {values[-1]:g}: --unit {fits}"
             raise Untold("unit", unit, told, f"--unit {fits}", f"times such as {values[-1]:g} are no seconds")
     if kind == "auto" and known == "timestamps":
-        require_no_bins(values, scale, unread, source)
+        require_no_bins(values, scale, unread, source, headed=found.name is not None)
     negative = np.flatnonzero(values < 0)
     if len(negative) and found.means != "timestamps":
         where, text = found.place(int(negative[0]))

@@ -42,12 +42,12 @@ redis_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 @contextmanager
-def naming_redis(url: str) -> Iterator[None]:
+def naming_redis(url: str, option: str = "--redis-url") -> Iterator[None]:
     """Say of a Redis that is away, or refuses, where it was looked for."""
     try:
         yield
     except StoreUnavailable as error:
-        raise StoreUnavailable(f"{error}; at {without_password(url)} (--redis-url)") from None
+        raise StoreUnavailable(f"{error}; at {without_password(url)} ({option})") from None
 
 
 def require_redis(url: str, namespace: str = "", option: str = f"--redis-url ({PREFIX}REDIS_URL)") -> None:

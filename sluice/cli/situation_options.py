@@ -25,7 +25,7 @@ from sluice.cli.values import DURATION, FILE, WAIT, integer, number, require_spe
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
-from sluice.optimizer.baselines.names import CONTROL, is_fixed
+from sluice.optimizer.baselines.names import ALL, CONTROL, policy_named
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.fits import fit_arrivals
 from sluice.optimizer.recommend.queues_on_record import merged
@@ -85,12 +85,24 @@ def situation_options(command: Command) -> Command:
         offers = [read_worker(text, prices, largest, any_function.mix) for text in worker_texts]
         worker = offers[0] if offers else None
         situation = Situation(workload, any_function, slos, memory_mb, worker, servers, other_functions, offers[1:])
-        fixed = [name for name in names if is_fixed(name)] if past == 0 and len(situation.memory_sizes) > 1 else []
-        chosen = f"more than 0 without --memory MB, as the memory size of {', '.join(fixed)} is chosen by the past"
-        require(not fixed, "past", past, chosen)
+        if past == 0:
+            _require_no_past(past, names, situation)
         return command(situation=situation, names=names, **others)
 
     return with_situation
+
+
+def _require_no_past(past: float, names: tuple[str, ...], of: Situation) -> None:
+    """Raise where some of the policies is made from what came before the run, of which there is nothing."""
+    policies = {name: policy_named(name) for name in names if not is_file(name) and name not in (ALL, CONTROL)}
+    on_servers = [name for name, policy in policies.items() if policy.fixed_on_servers]
+    learns = [name for name in names if name == ALL or (name in policies and not policies[name].fixed)]
+    learns = [name for name in learns if of.workers is None or name not in on_servers]
+    told = f"; not {', '.join(on_servers)} with --servers K" if of.workers is None and on_servers else ""
+    require(not learns, "past", past, f"more than 0, as {', '.join(learns)} is made from the past{told}")
+    fixed = [name for name, policy in policies.items() if policy.fixed] if len(of.memory_sizes) > 1 else []
+    chosen = f"more than 0 without --memory MB, as the memory size of {', '.join(fixed)} is chosen by the past"
+    require(not fixed, "past", past, chosen)
 
 
 def workload_options(command: Command) -> Command:
@@ -179,11 +191,8 @@ def workload_options(command: Command) -> Command:
             workload = Workload.of_process(ArrivalProcess.of(arrivals), run, seed, mix)
         else:
             assert whole is not None
-            learns = [name for name in names if not is_file(name)]  # who is told learns nothing
-            if past == 0:
-                learns = [name for name in learns if name != CONTROL and not is_fixed(name)]  # control learns from what comes
-                require(not learns, "past", past, f"more than 0, as {', '.join(learns)} is made from the past")
-            if not learns and not past:
+            told = all(map(is_file, names))  # and learns nothing
+            if past == 0 or (told and past is None):
                 workload = Workload.of_process(fit_arrivals(whole).arrivals, whole, seed, mix)
             else:
                 past = PAST if past is None else past

@@ -67,6 +67,7 @@ class TraceOptions:
     def _stream(self) -> Trace:
         from sluice.buffer_service.arrival_stream import read_requests, split_url
         from sluice.buffer_service.redis_servers import check_url
+        from sluice.cli.redis_options import naming_redis
 
         told = self.column is not None or self.kind not in ("auto", "timestamps") or self.bin_width is not None or self.unit != "s"
         if told:
@@ -78,7 +79,8 @@ class TraceOptions:
             check_url(record.url)
         except (ValueError, TypeError, OSError) as error:
             raise InvalidInput("trace", refused_url(self.trace), f"redis://HOST:PORT/DB?model=NAME ({error})") from None
-        found = read_requests(*record)
+        with naming_redis(record.url, "TRACE"):
+            found = read_requests(*record)
         times, sizes = np.asarray(found.times), np.asarray(found.sizes)
         reading, n_untold = "timestamps (the buffer's own)", int(np.isnan(sizes).sum())
         if n_untold:

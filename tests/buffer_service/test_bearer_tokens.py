@@ -1,4 +1,5 @@
 import base64
+import codecs
 import hashlib
 import hmac
 import json
@@ -148,6 +149,10 @@ def test_a_set_without_a_key_that_can_be_used_is_refused(name):
     document, why = SETS[name]
     with pytest.raises(InvalidInput, match=why):
         read_jwks(document)
+
+
+def test_a_set_is_read_whatever_mark_an_editor_put_before_it():
+    assert set(read_jwks(codecs.BOM_UTF8 + jwks(KEY))) == {"one"}
 
 
 async def test_keys_are_read_again_and_what_cannot_be_read_changes_nothing(tmp_path, caplog):

@@ -199,7 +199,7 @@ def test_a_stream_that_is_not_there_or_is_asked_for_a_column_is_refused(redis_se
         code, _, err = exit_of("fit", url, *option)
         assert code == 2 and "a file where --column, --kind, --bin or --unit is given" in err
     code, _, err = exit_of("fit", "redis://127.0.0.1:1/0?model=m")
-    assert code == 1 and "Redis does not answer" in err
+    assert code == 1 and "Redis does not answer" in err and "; at redis://127.0.0.1:1/0 (TRACE)" in err
 
 
 def test_a_document_is_no_trace_and_a_missing_file_is_told_from_one_that_cannot_be_read(tmp_path: Path, exit_of: Run) -> None:

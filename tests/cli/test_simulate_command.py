@@ -331,7 +331,14 @@ def test_a_fixed_setting_of_a_memory_size_learns_nothing_of_a_trace_and_runs_on_
     )
     assert document_of(*ask[:4], str(tmp_path / "one.json"), *ask[5:7], "--past", "0", *fixed[:2])["n_requests"] == 1200
     code, _, stderr = exit_of(*ask, "--memory", "1769", "--policy", "greedy")
-    assert code == 2 and "past: 0.0 is not allowed; allowed: more than 0, as greedy is made from the past" in stderr
+    told = "allowed: more than 0, as greedy is made from the past; not greedy with --servers K"
+    assert code == 2 and f"past: 0.0 is not allowed; {told}" in stderr
+    on_two = document_of(*ask, "--memory", "1769", "--servers", "2", "--policy", "greedy", "--policy", "static:4")
+    assert on_two["n_requests"] == 1200 and {"greedy", "static:4"} < set(on_two["policies"])
+    code, _, stderr = exit_of(*ask, "--memory", "1769", "--servers", "2", "--policy", "greedy", "--policy", "smdp")
+    assert code == 2 and "more than 0, as smdp is made from the past" in stderr
+    code, _, stderr = exit_of(*ask, "--policy", "gredy")
+    assert code == 2 and "policy: 'gredy' is not allowed" in stderr and "did you mean greedy[:B]?" in stderr
 
 
 def test_the_rate_of_a_run_is_that_of_its_arrivals_whatever_backlog_is_left(

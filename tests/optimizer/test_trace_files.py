@@ -369,6 +369,8 @@ def bins_file(folder: Path, header: str, time: str, rows: Any, width: int = 60) 
         ("time,requests_per_second", range(150), "--column requests_per_second, with the rates of requests_per_second times 60, "),
         ("time,perMinuteInvocations", range(150), "--column perMinuteInvocations; or"),
         ("time,RequestCount", range(150), "--column RequestCount; or"),
+        ("time,value", range(150), "--column value; or .* rows are 60 s apart, and value may be counts"),
+        ("time,Sum", [*range(70), *range(72, 150)], "--column Sum, with a row of 0 for each of the 2 bins left out; or"),
     ],
 )
 def test_one_request_a_bin_is_not_assumed_where_a_column_has_counts(
@@ -400,6 +402,19 @@ def test_one_request_a_bin_is_not_assumed_where_a_column_has_counts(
 )
 def test_times_that_are_evenly_spaced_are_arrivals_beside_what_has_no_counts(tmp_path: Path, name: str) -> None:
     assert len(read_trace(bins_file(tmp_path, f"time,{name}", "{2}.5", range(150)))) == 150
+
+
+def test_one_request_a_bin_is_not_assumed_where_columns_have_no_names(tmp_path: Path) -> None:
+    path, rows = tmp_path / "bins.csv", [f"{60 * i},{5 + i % 7}" for i in range(150)]
+    path.write_text("\n".join(rows))
+    needed = "--kind counts --bin 60 --column NAME, with a first line that names the columns; or --kind timestamps .* column 2 may"
+    with pytest.raises(InvalidInput, match=needed):
+        read_trace(path)
+    with pytest.raises(InvalidInput, match="column: none was given; needed: a first line that names the columns"):
+        read_trace(path, kind="counts", bin_width=60)
+    assert len(read_trace(path, kind="timestamps")) == 150
+    path.write_text("\n".join(["at,n", *rows]))
+    assert len(read_trace(path, "n", "counts", bin_width=60)) == sum(5 + i % 7 for i in range(150))
 
 
 @pytest.mark.parametrize("rows", [np.cumsum([0, 1, 2, 0] * 40), np.cumsum([0.3, 1.0, 0.45, 2.2] * 40)])
