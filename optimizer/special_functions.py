@@ -26,6 +26,7 @@ NAMES = {"digamma": "psi", "hurwitz_zeta": "_zeta"} | {
         "gammaincinv",
         "gammaln",
         "ndtri",
+        "stdtr",
         "stdtrit",
         "xlogy",
     )

@@ -13,7 +13,7 @@ Reference: Law, Simulation Modeling and Analysis, section 9.5.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, log, sqrt
+from math import ceil, exp, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -73,11 +73,32 @@ def share_of_blocks(counts: NDArray[np.int64], length: int, confidence: float = 
     return Estimate(share, max(0.0, share - half), min(1.0, share + half))
 
 
-def most_of_next(happened: NDArray[np.bool_], n_next: float, confidence: float = 0.95, blocks: int = BLOCKS) -> float:
-    """Share that the next ``n_next`` requests do not exceed, as far as those that were seen tell, with this one-sided confidence.
+class NextShare(NamedTuple):
+    """Share of the next requests to which something happens, as far as ``n`` that were seen tell.
 
-    A prediction interval (Hahn, Meeker, Statistical Intervals, section 4.7) on block means: the variance of the next share is that
-    of one block, in proportion to its requests, beside that of the mean of all.
+    Student's t around ``mean``, with ``spread`` and ``freedom``, as a prediction interval on block means has it (Hahn, Meeker,
+    Statistical Intervals, section 4.7); and what ``n`` independent requests would leave open.
+    """
+
+    mean: float
+    spread: float
+    freedom: int
+    n: int
+
+    def most(self, confidence: float) -> float:
+        """What it does not exceed with this one-sided confidence."""
+        room = log(1 / (1 - confidence)) / self.n
+        return min(1.0, self.mean + max(float(special.stdtrit(self.freedom, confidence)) * self.spread, room))
+
+    def chance_beyond(self, share: float) -> float:
+        """With which chance it exceeds a ``share``, which is ``most`` of the confidence that is left."""
+        room = share - self.mean
+        of_blocks = float(special.stdtr(self.freedom, -room / self.spread)) if self.spread > 0 else float(room < 0)
+        return max(of_blocks, exp(-max(0.0, room) * self.n))
+
+
+def share_of_next(happened: NDArray[np.bool_], n_next: float, blocks: int = BLOCKS) -> NextShare:
+    """The share of the next ``n_next`` requests: the variance of one block, in proportion to its requests, and of the mean of all.
 
     Parameters
     ----------
@@ -89,9 +110,8 @@ def most_of_next(happened: NDArray[np.bool_], n_next: float, confidence: float =
     Raises
     ------
     InvalidInput
-        Fewer than two requests per block; a confidence that is none; none that are to come.
+        Fewer than two requests per block; none that are to come.
     """
-    require(0 < confidence < 1, "confidence", confidence, "a number strictly between 0 and 1")
     require(n_next >= 1, "n_next", n_next, "a number of requests >= 1")
     n = len(happened)
     require(n >= 2 * (blocks + 1), "n_requests", n, f"at least {2 * (blocks + 1)} for an interval")
@@ -100,14 +120,13 @@ def most_of_next(happened: NDArray[np.bool_], n_next: float, confidence: float =
     merged = _merged(shares)
     per_mean = blocks * length / len(merged)
     spread = float(merged.std(ddof=1)) * sqrt(per_mean * (1 / (blocks * length) + 1 / n_next))
-    room = log(1 / (1 - confidence)) / (blocks * length)
-    return min(1.0, float(shares.mean()) + max(float(special.stdtrit(len(merged) - 1, confidence)) * spread, room))
+    return NextShare(float(shares.mean()), spread, len(merged) - 1, blocks * length)
 
 
 def mean_of_next(sums: Array, counts: Array, n_next: float, confidence: float = 0.95) -> Estimate:
     """Mean of values of which blocks of equal ``counts`` (blocks,) have these ``sums``; between the ends is that of the next ones.
 
-    A prediction interval, two-sided, of the mean of ``n_next`` values that are not negative; variances as in ``most_of_next``.
+    A prediction interval, two-sided, of the mean of ``n_next`` values that are not negative; variances as in ``share_of_next``.
 
     Raises
     ------

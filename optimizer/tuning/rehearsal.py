@@ -12,14 +12,16 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation.batch_means import (
     BLOCKS,
     Estimate,
+    NextShare,
     estimate_quantile,
     estimate_ratio,
     estimate_share,
-    most_of_next,
+    share_of_next,
 )
 from sluice.optimizer.simulation.bill import Bill, block_of
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.event_loop import simulate_deployment
+from sluice.optimizer.tuning.beginning import with_beginning
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +35,10 @@ class Rehearsed:
         the weight of each block in ``weights``. ``nan`` where no energy is known.
     late : tuple of Estimate
         Share of the requests beyond each SLO.
-    next_late : tuple of float
-        Of the requests of the next window, what is late at the most, with the confidence asked for.
+    next_shares : tuple of NextShare
+        Of the requests of the next window, what is late; ``confidence`` is what was asked for.
     percentile : Estimate
         Of the first SLO, s.
-    new_environments : mapping
-        How many of each function had to start at the beginning; ``late_at_start`` requests were late in their first batches, of
-        the SLO of which the most were.
     """
 
     usd: Array
@@ -48,12 +47,15 @@ class Rehearsed:
     seconds: Array
     weights: Array
     late: tuple[Estimate, ...]
-    next_late: tuple[float, ...]
+    next_shares: tuple[NextShare, ...]
+    confidence: float
     percentile: Estimate
     mean_batch_size: float
-    new_environments: dict[str, int]
-    usd_of_new: dict[str, float]
-    late_at_start: dict[str, int]
+
+    @property
+    def next_late(self) -> tuple[float, ...]:
+        """Of the requests of the next window, what is beyond each SLO at the most."""
+        return tuple(each.most(self.confidence) for each in self.next_shares)
 
     @property
     def cost_per_request(self) -> Estimate:
@@ -91,6 +93,10 @@ class Rehearsed:
         """Whether every promise is surely kept in the next window, of whose requests another share is late beside."""
         return all(most + more_late <= slo.error_budget for most, slo in zip(self.next_late, slos, strict=True))
 
+    def chance_of_breaking(self, slos: Sequence[Slo], more_late: float = 0.0) -> float:
+        """With which chance the next window breaks a promise, that of the likeliest; ``keeps`` asks it to be what is left."""
+        return max(each.chance_beyond(slo.error_budget - more_late) for each, slo in zip(self.next_shares, slos, strict=True))
+
     def cannot_keep(self, slos: Sequence[Slo]) -> bool:
         """Whether some promise was surely broken."""
         return any(late.low > slo.error_budget for late, slo in zip(self.late, slos, strict=True))
@@ -120,7 +126,7 @@ def rehearse(
     bias : float
         Seconds that live latencies were found to exceed those of such a run by.
     """
-    times, since, length = _with_beginning(deployment, times)
+    times, since, length = with_beginning(deployment, times)
     first = len(times) - BLOCKS * length
     run = simulate_deployment(deployment, times, np.random.default_rng(seed))
     latency = run.latency + bias
@@ -133,9 +139,6 @@ def rehearse(
     energy = np.full(len(run.batch_sizes), np.nan) if deployment.energy is None else deployment.energy[run.batch_sizes - 1]
     answered = latency[first:].reshape(BLOCKS, length)
     ends = np.append(times[first + length :: length], times[-1])
-    names = np.array([side.function for side in deployment.serving])
-    new = {name: at_start & (names[run.tables] == name) for name in dict.fromkeys(names.tolist())}
-    cold_usd = dict(zip(names.tolist(), bill.cold.tolist(), strict=True))
     return Rehearsed(
         bill.by_block(run, first, length),
         np.full(BLOCKS, float(length)),
@@ -143,23 +146,8 @@ def rehearse(
         np.where(np.isfinite(answered), answered, times[-1] - times[0]).sum(axis=1),
         0.5 ** ((times[-1] - ends) / half_life),
         tuple(estimate_share(happened[since:]) for happened in settled),
-        tuple(most_of_next(happened[since:], max(1.0, n_next), confidence) for happened in settled),
+        tuple(share_of_next(happened[since:], max(1.0, n_next)) for happened in settled),
+        confidence,
         estimate_quantile(latency[since:], slos[0].quantile),
         run.mean_batch_size,
-        {name: int(which.sum()) for name, which in new.items()},
-        {name: float(which.sum()) * cold_usd[name] for name, which in new.items()},
-        {name: max(int((happened & which[run.batch_of])[of_those].sum()) for happened in late) for name, which in new.items()},
     )
-
-
-def _with_beginning(deployment: Deployment, times: Array) -> tuple[Array, int, int]:
-    """The arrivals with those before them in which environments start, how many these are, and the length of a block.
-
-    Of arrivals in a shorter time than environments are kept it is the same arrivals once more, for what one burst has started is
-    still there at the next; of others the first of ``BLOCKS`` + 1 equal parts, which counts but for those that wait for that.
-    """
-    kept = max((side.environments.keep_alive for side in deployment.serving if side.environments is not None), default=0.0)
-    n, span = len(times), float(times[-1] - times[0])
-    if span >= kept or n < 2 * (BLOCKS + 1):
-        return times, 0, n // (BLOCKS + 1)
-    return np.concatenate([times - span * n / (n - 1), times]), n, n // BLOCKS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from sluice.batching.documents import Plan, Prediction, ServiceProfile, percenti
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.tuning.beginning import Beginning, begin
 from sluice.optimizer.tuning.canary import single_route
 from sluice.optimizer.tuning.cost_curve import CostCurve, cost_curve
 from sluice.optimizer.tuning.decision import Considered
@@ -23,7 +24,6 @@ from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 
 LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
-DEAR, HALF = 2.0, 0.5  # so many times the cost buys no certainty, and is paid where no more than this part fails
 MOST = 0.5  # of the requests late, from which on plans compare by their time as well
 
 
@@ -131,6 +131,20 @@ class Tried:
         return self.runs[0].cost_per_request.value
 
     @property
+    def price(self) -> float:
+        """USD per request as plans compare, of which those that rest on a fit must be cheaper than others."""
+        return self.usd * (1 + self.of.settings.premium * self.proposal.rests_on_fit)
+
+    def expected_usd(self, requests: float, broken: float) -> float:
+        """USD per request of so many, with what it costs to change to it, and with promises that it breaks.
+
+        A window in which one is broken costs ``broken`` windows more; what is left by the confidence with which a plan surely keeps
+        its promises counts for nothing.
+        """
+        unsure = self.chance_of_breaking(self.of.warm) - (1 - self.of.settings.confidence)
+        return (self.price + self.usd_of_change(self.of.warm, self.of.setup) / requests) * (1 + broken * max(0.0, unsure))
+
+    @property
     def failing(self) -> Failing:
         """How far it is from keeping its promises."""
         each = [(late, slo) for run in self.runs for late, slo in zip(run.late, self.of.setup.slos, strict=True)]
@@ -158,13 +172,41 @@ class Tried:
 
     def keeps(self, warm: set[str]) -> bool:
         """Whether it surely keeps every promise where these functions' environments are there, and the others' start."""
-        n_next = self.of.settings.kept_in * self.of.rate
-        late = sum(n for name, n in self.runs[0].late_at_start.items() if name not in warm) if warm else 0
-        return all(run.keeps(self.of.setup.slos, late / max(1.0, n_next)) for run in self.runs)
+        slos = self.of.setup.slos
+        if not all(run.keeps(slos) for run in self.runs):
+            return False
+        late = self._late_at_start(warm)
+        return late == 0 or all(run.keeps(slos, late) for run in self.runs)
+
+    def starts(self, warm: set[str]) -> bool:
+        """Whether functions serve that have no environments yet."""
+        return not warm.issuperset(self.functions)
+
+    def new_environments(self, warm: set[str]) -> float:
+        """How many start of these, in the mean."""
+        return sum(n for name, n in self.beginning.environments.items() if name not in warm) if self.starts(warm) else 0.0
+
+    @cached_property
+    def beginning(self) -> Beginning:
+        """What is late and is paid while environments start of functions that have none."""
+        of = self.of
+        deployment, bias = of.deployment(self.proposal.plan), of.bias + of.way
+        return begin(deployment, of.all_times[0], of.setup.slos, of.settings.kept_in, bias=bias)
+
+    def chance_of_breaking(self, warm: set[str]) -> float:
+        """With which chance the next window breaks a promise."""
+        late = self._late_at_start(warm)
+        return max(run.chance_of_breaking(self.of.setup.slos, late) for run in self.runs)
+
+    def _late_at_start(self, warm: set[str]) -> float:
+        """The share of the next window that is late while environments start of functions that have none."""
+        if not warm or not self.starts(warm):
+            return 0.0
+        return sum(late for name, late in self.beginning.late.items() if name not in warm)
 
     def usd_of_change(self, warm: set[str], setup: TuningSetup) -> float:
         """USD for environments that start, and workers while they load."""
-        usd = sum(usd for name, usd in self.runs[0].usd_of_new.items() if name not in warm)
+        usd = sum(usd for name, usd in self.beginning.usd.items() if name not in warm) if self.starts(warm) else 0.0
         for offer in setup.offers:
             if offer.function in self.functions and offer.function not in warm and setup.servers is None:
                 servers = single_route(self.proposal.plan).policy.servers or 0
@@ -191,24 +233,6 @@ class Tried:
         latency = {percentile_name(slo.percentile): run.percentile.value} if isfinite(run.percentile.value) else {}
         prediction = Prediction(latency, run.cost_per_request.value, run.mean_batch_size, run.late[0].value)
         return replace(self.proposal.plan, predicted=prediction)
-
-
-def least_failing(tried: Sequence[Tried], cost: Callable[[Tried], float]) -> Tried:
-    """Where none keeps the promise: the cheapest of those with the fewest late, and where most are late nearly the quickest.
-
-    But none that costs twice as much as another without failing half as much: where bursts meet cold starts, many plans are late
-    alike, whatever they cost.
-    """
-    least = min(one.failing for one in tried)
-    alike = [
-        one
-        for one in tried
-        if one.failing.beyond <= least.beyond and (least.late <= MOST or one.failing.seconds <= LEAST_QUICKER * least.seconds)
-    ]
-    best = min(alike, key=cost)
-    while cheaper := [one for one in tried if DEAR * cost(one) < cost(best) and not best.fails_less(one, HALF)]:
-        best = min(cheaper, key=lambda one: one.failing)
-    return best
 
 
 def most_carried(deployment: Deployment) -> float:

@@ -37,6 +37,7 @@ from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
 from sluice.optimizer.tuning.canary import plain, require_plain, single_route, trying
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
+from sluice.optimizer.tuning.choice import Choice, choose
 from sluice.optimizer.tuning.decision import Decision, Kind, Trigger
 from sluice.optimizer.tuning.deployments import deployment_of, way_to_servers
 from sluice.optimizer.tuning.drift import ServiceWatch
@@ -49,7 +50,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.trials import Trials, Tried, bounded, least_failing, most_carried
+from sluice.optimizer.tuning.trials import Trials, Tried, bounded, most_carried
 from sluice.optimizer.tuning.way import WayWatch
 
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
@@ -58,9 +59,8 @@ REFUSED_AFTER = 10.0  # s from which batches of other plans tell that the buffer
 MOST_KEPT, MOST_OF_WORKERS = 20, 4  # proposals that are rehearsed again and again, and of each workers that are offered
 LATENCIES_KEPT = 4096  # by which the bias is found
 LATEST = 64  # of them, that tell how many wait
-SAME_COST = 0.001  # of it, up to which plans cost the same: the one in force stays, or the one with the fewest late comes
+UNSURE = "nothing surely keeps the promise"
 MOST_CORRECTIONS = 16  # settings of which a decision tells what was measured less predicted
-ROOM = 0.5  # of what a promise allows to be late, beyond which a table does not come because answers come sooner in the mean
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
 
@@ -551,38 +551,24 @@ class Tuner:
             tried.append(serving)
         if not tried:
             return self._stays(now, trigger, "of no plan it is known what its batches take")
-        kept = [one for one in tried if one.keeps(of.warm)]
-        cost = {id(one): one.usd * (1 + settings.premium * one.proposal.rests_on_fit) for one in tried}
-        alarm = ""
-        if kept:
-            fixed = self.setup.servers is not None  # what costs the same then, whatever the table
-            least = min(cost[id(one)] for one in kept)
-            alike = [one for one in kept if cost[id(one)] <= (1 + SAME_COST) * least]
-            if serving in alike and not fixed:
-                best = serving
-            else:
-                calm = alike
-                if fixed and alike[0].runs[0].burden_of == "latency":  # which is not worth the promise's room
-                    calm = [one for one in alike if one.most_late <= ROOM] or alike
-                best = min(calm, key=lambda one: one.runs[0].burden.sum() if fixed else one.most_late)
-        else:
-            best = least_failing(tried, lambda one: cost[id(one)])
-            if all(run.cannot_keep(slos) for run in best.runs):
-                alarm = f"nothing keeps {slos[0].name} within {milliseconds(slos[0].latency)}: {self._reached(of, best)}"
+        horizon = min(settings.horizon, max(now - self._began, settings.kept_in))
+        choice = choose(tried, serving, of.rate * horizon)
+        best, alarm = choice.best, ""
+        if not choice.fit and all(run.cannot_keep(slos) for run in best.runs):
+            alarm = f"nothing keeps {slos[0].name} within {milliseconds(slos[0].latency)}: {self._reached(of, best)}"
         considered = tuple(sorted((one.considered(of.warm) for one in tried), key=lambda each: each.usd.value))
-        new = sum(n for name, n in best.runs[0].new_environments.items() if name not in of.warm)
+        new = round(best.new_environments(of.warm))
         change = best.usd_of_change(of.warm, self.setup)
         if serving is None:
             plan: Plan | None = best.plan()
-            surely = (
-                "is the cheapest that surely keeps the promise" if kept else "has the fewest late; nothing surely keeps the promise"
-            )
+            surely = "is the cheapest that surely keeps the promise" if choice.fit else f"has the fewest late; {UNSURE}"
+            surely = f"most likely keeps the promise; {_certainty(choice)}" if choice.certainty else surely
             why, saving = f"{best.proposal.name} {surely}", 0.0
             self._changed = now
         else:
             saving_each = best.runs[0].saving(serving.runs[0], settings.confidence)
             saving = saving_each.value * of.rate * 3600
-            plan, why = self._change(of, trigger, held, best, serving, saving_each, change, bool(kept))
+            plan, why = self._change(of, trigger, held, choice, serving, saving_each, change, horizon)
         if plan is not None:
             self._changed, self._awaited = now, plan.digest
         serves = serving if serving is not None and (plan is None or plan.routes) else best
@@ -636,30 +622,30 @@ class Tuner:
         of: Trials,
         trigger: Trigger,
         held: _Held | None,
-        best: Tried,
+        choice: Choice,
         serving: Tried,
         saving: Estimate,
         change: float,
-        kept: bool,
+        horizon: float,
     ) -> tuple[Plan | None, str]:
-        """The plan to come, if another is to, and why; ``kept`` where the best surely keeps the promise."""
+        """The plan to come, if another is to, and why; a ``change`` (USD) is to pay within the ``horizon`` (s)."""
         assert self._plan is not None
-        settings = self.settings
+        settings, best, kept = self.settings, choice.best, bool(choice.fit)
         in_trial = bool(self._plan.routes)
         back = plain(self._plan, self._plan.routes[0], self.setup) if in_trial and self._canary_told() else None
         stays = "the plan stays" if back is None else "the plan stays, without what was tried beside it"
         if best is serving:
-            return back, "what serves is the best" + (", and what was tried beside it is not" if back else "")
-        broken = not serving.keeps(set(serving.functions))
-        horizon = min(settings.horizon, max(of.now - self._began, settings.kept_in))
+            likely = f" that most likely keeps the promise; {_certainty(choice)}" if choice.certainty else ""
+            return back, "what serves is the best" + (", and what was tried beside it is not" if back else likely)
+        broken = serving not in choice.fit
         over_horizon = of.rate * horizon
-        unsure, saves = "nothing surely keeps the promise", saving.low * over_horizon > change
+        saves = saving.low * over_horizon > change
         fewer = best.fails_less(serving) or (trigger.kind == "promise" and best.failing.beyond <= 0 < serving.failing.beyond)
         if broken and not kept and trigger.kind != "promise" and serving.failing.beyond <= 0:
-            return back, f"{stays}: {unsure}, and it has not broken it where it was rehearsed"
+            return back, f"{stays}: {UNSURE}, and it has not broken it where it was rehearsed"
         cheaper = saving.value > settings.premium * serving.usd and saving.value * over_horizon > change
         if broken and not kept and not fewer and (not cheaper or serving.fails_less(best)):
-            return back, f"{stays}: {unsure}, and nothing has fewer late"
+            return back, f"{stays}: {UNSURE}, and nothing has fewer late"
         same = self.setup.servers is not None and saving.value == change == 0
         relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
         sturdier = serving.limited and not best.limited  # and dearer by the premium at the most, or it were not the best
@@ -669,7 +655,9 @@ class Tuner:
         if not trigger.urgent and (not broken or self._fell) and (early := self._too_early(of.now, trigger, held)):
             return None, f"the plan stays: {early}"
         why = (
-            f"{best.proposal.name} keeps the promise, which {serving.proposal.name} does not surely"
+            f"{best.proposal.name} most likely keeps the promise; {_certainty(choice)}"
+            if broken and choice.certainty
+            else f"{best.proposal.name} keeps the promise, which {serving.proposal.name} does not surely"
             if broken
             else f"{best.proposal.name} costs {max(0.0, -100 * saving.value / serving.usd):.2g} % more, and carries whatever comes"
             if sturdier and not saves
@@ -680,7 +668,7 @@ class Tuner:
         if broken and not kept:
             failing = "has fewer late" if best.failing.beyond < serving.failing.beyond else "is quicker"
             less = failing if fewer else f"has as few late and saves {1e6 * saving.value:.3g} USD per million requests"
-            why = f"{best.proposal.name} {less}; {unsure}"
+            why = f"{best.proposal.name} {less}; {UNSURE}"
         unmeasured = [name for name in best.functions if name not in serving.functions and self._unmeasured(name)]
         if unmeasured and not broken:
             if in_trial and set(unmeasured) <= set(self._plan.routes[1].functions):
@@ -713,6 +701,11 @@ class Tuner:
         """Whether the function has a memory size at which fewer batches were measured than a canary has."""
         memory_mb = self.setup.memory_of(name)
         return memory_mb is not None and self._tried.get(name, 0) < min(self.settings.canary_batches, FEWEST)
+
+
+def _certainty(choice: Choice) -> str:
+    """What it would cost to be sure, in words."""
+    return f"to keep it surely costs {100 * choice.certainty:.2g} % more"
 
 
 def _differ(one: ServiceProfile, other: ServiceProfile) -> bool:
