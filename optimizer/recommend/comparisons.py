@@ -152,54 +152,69 @@ def break_even(settings: FunctionSettings, best: FunctionSetting, none: Function
     if best.batch_size == 1:
         return None
     here = settings.question.arrival_rate
-    return earned_from(bill_by_rate(settings, best), here, best.cost, none.cost, best.fitted is not None)
+    usd = usd_by_rate(bill_by_rate(settings, best), here, best.cost, best.fitted is not None)
+    return earned_from(usd, unbatched_by_rate(settings, none), _fixed(best, none), here)
 
 
-def bill_by_rate(settings: FunctionSettings, best: FunctionSetting) -> Callable[[float], BatchCost]:
-    """From an arrival rate (requests/s) to what a request costs there, by the setting ``best`` for another."""
-    if best.batch_size == 1:
-        return lambda rate: best.cost
+def break_even_of(plan: EveryLoad, settings: FunctionSettings, none: FunctionSetting) -> float | None:
+    """The same of a plan for every load."""
+    if plan.batch_size == 1:
+        return None
+    here, fitted = settings.question.arrival_rate, plan.sizes.question.arrivals.arrival_rate
+    usd = usd_by_rate(lambda rate: plan.cost_at(rate / fitted), here, plan.cost, plan.fitted is not None)
+    return earned_from(usd, unbatched_by_rate(settings, none), _fixed(plan, none), here)
+
+
+def _fixed(best: FunctionSetting | EveryLoad, none: FunctionSetting) -> float:
+    return best.cost.fixed_per_month - none.cost.fixed_per_month
+
+
+def bill_by_rate(settings: FunctionSettings, setting: FunctionSetting) -> Callable[[float], BatchCost]:
+    """From an arrival rate (requests/s) to what a request costs there, by a ``setting`` for another."""
     process, here = settings.question.arrivals, settings.question.arrivals.arrival_rate
-    jumps = float(-process.D0.diagonal().min()) * best.timeout
-    fullest = here * max(1.0, MOST_JUMPS / jumps)  # beyond it batches, which only grow with the rate, are taken to be as there
+    holds = np.array(setting.policy.hold[1:-1])
+    jumps = float(-process.D0.diagonal().min()) * setting.timeout
+    fullest = here * max(1.0, MOST_JUMPS / max(jumps, 1e-300))  # beyond it batches, which only grow, are taken to be as there
 
     @cache
     def batch_sizes(rate: float) -> Array:
-        arrivals = process.sped_up(rate / here)
-        basis = basis_of(arrivals, best.batch_size, best.timeout, SEARCH)
-        return np.asarray(falling_holds_law(basis, np.array(best.policy.hold[1:-1])).batch_size_pmf[-1])
+        if setting.batch_size == 1:
+            return np.ones(1)
+        basis = basis_of(process.sped_up(rate / here), setting.batch_size, setting.timeout, SEARCH)
+        return np.asarray(falling_holds_law(basis, holds).batch_size_pmf[-1])
 
     def bill(rate: float) -> BatchCost:
         sizes, starts, cold = batch_sizes(min(rate, fullest)), settings.starts, NONE_COLD
         if starts.matter:
-            cold = starts.share(settings.index(best), sizes, np.array(best.policy.hold[1:-1]), process.sped_up(rate / here))
-        return settings.bill(sizes, settings.service_of(best), cold.batches)
+            cold = starts.share(settings.index(setting), sizes, holds, process.sped_up(rate / here))
+        return settings.bill(sizes, settings.service_of(setting), cold.batches)
 
     return bill
 
 
-def break_even_of(plan: EveryLoad, none: FunctionSetting) -> float | None:
-    """The same of a plan for every load."""
-    if plan.batch_size == 1:
-        return None
-    here = plan.sizes.question.arrivals.arrival_rate
-    recorded = plan.fitted is not None
-    return earned_from(lambda rate: plan.cost_at(rate / here), plan.sizes.question.arrival_rate, plan.cost, none.cost, recorded)
+def unbatched_by_rate(settings: FunctionSettings, none: FunctionSetting) -> Callable[[float], float]:
+    """From an arrival rate (requests/s) to USD of a request that calls the function directly: seldom, and most start cold."""
+    return usd_by_rate(bill_by_rate(settings, none), settings.question.arrival_rate, none.cost, none.fitted is not None)
 
 
-def earned_from(
-    bill: Callable[[float], BatchCost], here: float, billed: BatchCost, none: BatchCost, recorded: bool = False
-) -> float | None:
-    """Requests/s from which on what is ``billed`` at the rate ``here`` earns its fixed cost, against ``none``.
+def usd_by_rate(bill: Callable[[float], BatchCost], here: float, billed: BatchCost, recorded: bool) -> Callable[[float], float]:
+    """From an arrival rate (requests/s) to USD of a request, by a bill that is predicted at every rate.
 
-    By a bill that is predicted at every rate; where it was ``recorded`` here, in proportion to that.
+    Where what is ``billed`` at the rate ``here`` was ``recorded``, in proportion to that; moving costs the same at any rate.
     """
     beyond = billed.per_request / bill(here).per_request if recorded else 1.0
 
-    def saving(rate: float) -> float:
-        predicted = bill(rate)
-        return none.by_request - (beyond * predicted.per_request + predicted.moving)
+    return lambda rate: beyond * bill(rate).per_request + billed.moving
 
-    fixed = billed.fixed_per_month - none.fixed_per_month
+
+def earned_from(usd: Callable[[float], float], unbatched: Callable[[float], float], fixed: float, here: float) -> float | None:
+    """Requests/s from which on what costs ``usd`` earns ``fixed`` USD a month, against ``unbatched``; sought from ``here`` on."""
     lowest, highest = min(LOWEST, here), max(HIGHEST, here)
-    return solve_break_even(saving, fixed, start=here, lowest=lowest, highest=highest, largest=none.by_request)
+    return solve_break_even(
+        lambda rate: unbatched(rate) - usd(rate),
+        fixed,
+        start=here,
+        lowest=lowest,
+        highest=highest,
+        largest=unbatched(lowest),  # where all start cold
+    )

@@ -110,7 +110,7 @@ def _earned_from(settings: FunctionSettings, answer: Answer) -> float | None:
     taken = answer.by_function
     if isinstance(taken, FunctionSetting):
         return break_even(settings, taken, answer.no_batching)
-    return break_even_of(taken, answer.no_batching)
+    return break_even_of(taken, settings, answer.no_batching)
 
 
 def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -31,7 +31,7 @@ from sluice.optimizer.billing.cost import BatchCost, cost_of_parts, invocation_c
 from sluice.optimizer.function.batching_law import SEARCH
 from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.recommend.application import Application, by_promise
-from sluice.optimizer.recommend.comparisons import MOST_JUMPS, earned_from
+from sluice.optimizer.recommend.comparisons import MOST_JUMPS, earned_from, usd_by_rate
 from sluice.optimizer.recommend.function_starts import FunctionStarts
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.question import Question
@@ -117,15 +117,18 @@ class SharingAnswer:
 
         ``None``: at no rate, or no function is in time for an application.
         """
-        here, fixed = self.arrival_rate, self.cost.fixed_terms
-
-        def bill(rate: float) -> BatchCost:
-            parts = [(of.arrival_rate / here, of.memory_mb, of.bill(rate / here)) for of in self.queues]
-            return replace(cost_of_parts(parts), fixed_terms=fixed)
-
         if len(self.unbatched) < len(self.applications):
             return None
-        return earned_from(bill, here, self.cost, cost_of_queues(self.unbatched), recorded=True)
+        here, cost, none = self.arrival_rate, self.cost, cost_of_queues(self.unbatched)
+
+        def usd_of(queues: tuple[Served, ...], billed: BatchCost) -> Callable[[float], float]:
+            def bill(rate: float) -> BatchCost:
+                return cost_of_parts([(of.arrival_rate / here, of.memory_mb, of.bill(rate / here)) for of in queues])
+
+            return usd_by_rate(bill, here, billed, recorded=True)
+
+        fixed = cost.fixed_per_month - none.fixed_per_month
+        return earned_from(usd_of(self.queues, cost), usd_of(self.unbatched, none), fixed, here)
 
     def plan(self, model: str, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: plain where all share one queue, else a route for each queue, that its classes name."""

@@ -33,7 +33,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import BatchCost, cost_of_parts
 from sluice.optimizer.function.latency import LatencyPrediction, mixture
 from sluice.optimizer.recommend.candidate import shown_percentiles
-from sluice.optimizer.recommend.comparisons import bill_by_rate, earned_from
+from sluice.optimizer.recommend.comparisons import bill_by_rate, earned_from, unbatched_by_rate, usd_by_rate
 from sluice.optimizer.recommend.function_choice import cheapest_setting, choose_setting
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.question import Question
@@ -155,13 +155,18 @@ class SizedAnswer:
     def break_even_arrival_rate(self) -> float | None:
         """Requests/s of all sizes from which on the queues earn the buffer; ``None``: at no rate, or no batching keeps no SLO."""
         here, none = self.question.arrival_rate, self.no_batching
+        if none is None:
+            return None
         bills = [bill_by_rate(FunctionSettings(of.question), of.best) for of in self.classes]
 
         def bill(rate: float) -> BatchCost:
-            parts = [(of.share, of.best.memory_mb, bill(of.share * rate)) for of, bill in zip(self.classes, bills, strict=True)]
-            return replace(cost_of_parts(parts), fixed_terms=self.cost.fixed_terms)
+            return cost_of_parts(
+                [(of.share, of.best.memory_mb, bill(of.share * rate)) for of, bill in zip(self.classes, bills, strict=True)]
+            )
 
-        return None if none is None else earned_from(bill, here, self.cost, none.cost, recorded=self.fitted is not None)
+        usd = usd_by_rate(bill, here, self.cost, recorded=self.fitted is not None)
+        fixed = self.cost.fixed_per_month - none.cost.fixed_per_month
+        return earned_from(usd, unbatched_by_rate(FunctionSettings(self.question), none), fixed, here)
 
     def plan(self, model: str, size: RequestSize, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: a route for each class, or a plain plan of one, that says how a request's size is read."""

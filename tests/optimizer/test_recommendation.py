@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from sluice.batching import policy as policies
 from sluice.batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
@@ -81,6 +82,14 @@ def test_at_the_break_even_rate_the_saving_pays_for_the_buffer() -> None:
     batched = predict_cost(predict_batch_size_pmf(poisson(rate), best.batch_size, best.timeout), service)
     saving = none.cost.by_request - batched.by_request
     assert saving * rate * SECONDS_PER_MONTH == pytest.approx(sum(default_prices().fixed_terms().values()), rel=2e-3)
+
+
+def test_who_starts_cold_here_does_not_at_the_break_even_rate() -> None:
+    starts = structs.replace(profile(), init={memory_mb: ServiceTime(0.8) for memory_mb in (512, 1769)})
+    seldom, often = (recommend(Question(poisson(rate), starts, Slo(3, 95))) for rate in (0.1, 300))
+    assert seldom.no_batching.cost.init > 1e-8 > often.no_batching.cost.init
+    assert seldom.best.batch_size == often.best.batch_size == 8
+    assert seldom.break_even_arrival_rate == pytest.approx(often.break_even_arrival_rate, rel=0.01)
 
 
 def test_the_plan_is_ready_for_the_buffer() -> None:

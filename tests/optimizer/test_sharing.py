@@ -175,6 +175,15 @@ def test_at_the_break_even_rate_a_month_of_queues_costs_what_no_batching_does_in
     assert month + answer.cost.fixed_per_month == pytest.approx(0.0, abs=0.02 * answer.cost.fixed_per_month)
 
 
+def test_who_starts_cold_here_does_not_at_the_break_even_rate_of_queues() -> None:
+    seldom, often = (
+        recommend_sharing(asked(profile(init=0.8)), [application("web", rate, 3.0), application("report", 2 * rate, 9.0)])
+        for rate in (0.2, 20.0)
+    )
+    assert cost_of_queues(seldom.unbatched).init > 2e-9 > cost_of_queues(often.unbatched).init
+    assert seldom.break_even_arrival_rate == pytest.approx(often.break_even_arrival_rate, rel=0.03)
+
+
 def recorded(rate: float, seconds: float, seed: int) -> np.ndarray:
     return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, int(rate * seconds)))
 
