@@ -124,12 +124,12 @@ class RunStatistics(LatencyStatistics):
 
     @property
     def cold_share(self) -> Estimate:
-        """Share of the functions' batches that start cold in equilibrium; ``nan`` where there are none."""
+        """Share of the functions' batches, provisioned ones too, that start cold in equilibrium; ``nan`` where there are none."""
         runs = self.queues or (self,)
         cold, of_all = np.zeros(BLOCKS), np.zeros(BLOCKS, dtype=np.int64)
         for run in runs:
             for place, side in enumerate(run.serving):
-                if side.serving.elastic:
+                if side.serving.elastic or side.serving.provisioned:
                     cold += run._tally.batches[2 * place + COLD, 1:]
                     of_all += run._tally.batches[2 * place : 2 * place + 2, 1:].sum(axis=0)
         return estimate_ratio(cold, of_all)

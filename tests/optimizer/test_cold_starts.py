@@ -27,6 +27,7 @@ from sluice.optimizer.recommend import Goal, Limits, Question, recommend, recomm
 from sluice.optimizer.recommend.candidate import plan_of
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.kept_warm import cheapest_kept_warm
+from sluice.optimizer.recommend.offers import kept_warm
 from sluice.optimizer.recommend.recorded import recorded
 from sluice.optimizer.report import wording
 from sluice.optimizer.service.times import ServiceTimes, service_times
@@ -400,6 +401,15 @@ def test_of_who_finds_the_pinged_environment_busy_as_many_start_cold_as_is_estim
     _, (cold, _) = ColdStarts(poisson(rate), 300.0).beyond_provisioned(np.ones(1), np.empty(0), np.array([busy]), 0.0)
     assert cold[1] * 0.85 < run.cold_share.value < cold[1] * 1.02  # a ping that finds the first busy keeps the second
     assert run.cold_share.value < 0.6 * cold[0]
+
+
+def test_the_share_that_starts_cold_in_a_run_is_of_the_batches_of_provisioned_environments_too() -> None:
+    profile = ServiceProfile(function="f", points=[ProfilePoint(1769, 1, ServiceTime(0.2), 0.2)], init={1769: ServiceTime(0.5)})
+    function = Function(profile, 1769, Billing(), Environments(init_duration=0.5, keep_alive=1.0))
+    plan = kept_warm(function, policies.no_batching(), WarmEnvironments(provisioned=1))
+    run = simulate_deployments({"": plan}, SampledArrivals(poisson(1.0), 200_000, 1))[""]
+    assert run.cold_starts > 1000 and run.by_function < 0.5
+    assert run.cold_share.value == pytest.approx(run.cold_starts / run.n_batches, rel=0.02)
 
 
 def test_where_cold_starts_do_no_harm_nothing_is_kept_warm_and_its_price_is_told() -> None:
