@@ -224,7 +224,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
         return self.logs.bytes_per_invocation / GB * self.logs.gb
 
     def on(self, stack: str) -> Prices:
-        """The same with the buffer deployed in another way, by name.
+        """The same with the buffer deployed in another way, by name; the other ways are what they were.
 
         Raises
         ------
@@ -232,7 +232,10 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
             No such way is in the list.
         """
         _known("stack", stack, self.stacks)
-        return msgspec.structs.replace(self, buffer=msgspec.structs.replace(self.buffer, **self.stacks[stack]))
+        changes = self.stacks[stack]
+        undone = {part: getattr(self.buffer, part) for part in changes}
+        stacks = {name: undone | parts for name, parts in self.stacks.items()}
+        return msgspec.structs.replace(self, buffer=msgspec.structs.replace(self.buffer, **changes), stacks=stacks)
 
     def fixed_terms(self) -> dict[str, float]:
         """USD per month that the buffer costs whether it is used or not, by part."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sluice.batching.documents import Slo, percentile_name
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
-from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, Question, WorkerSetting
+from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, OverflowSetting, Question, WorkerSetting
 from sluice.optimizer.recommend.kept_warm import parameter
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
 from sluice.optimizer.recommend.words import is_other_rate, milliseconds, promised, two_digits
@@ -240,14 +240,25 @@ def months_by_stack(answer: Answer) -> dict[str, float]:
     winner, billing = answer.winner, answer.question.billing
     if billing.prices.buffer.per_month is not None or not winner.cost.fixed_terms or winner.policy.max_batch_size == 1:
         return {}
-    requests, found = answer.arrival_rate * SECONDS_PER_MONTH, {}
-    others = winner.cost.fixed_per_month - sum(billing.prices.fixed_terms().values())  # snapshots
+    requests, invoked, found = answer.arrival_rate * SECONDS_PER_MONTH, _invoked(winner), {}
+
+    def moving(prices: Prices) -> float:
+        terms = replace(billing, prices=prices).moving
+        return terms["cache"] + terms["load_balancer"] + invoked * terms["network"]
+
+    here = requests * (winner.cost.by_request - moving(billing.prices)) + winner.cost.fixed_per_month
+    others = here - sum(billing.prices.fixed_terms().values())  # all but the buffer
     for name in billing.prices.stacks:
-        on = replace(billing, prices=billing.prices.on(name))
-        found[name] = (
-            requests * (winner.cost.per_request + sum(on.moving.values())) + sum(on.prices.fixed_terms().values()) + others
-        )
+        on = billing.prices.on(name)
+        found[name] = others + requests * moving(on) + sum(on.fixed_terms().values())
     return found
+
+
+def _invoked(candidate: Candidate) -> float:
+    """Share of the requests that go through the network to a function, as those before workers do not."""
+    if isinstance(candidate, OverflowSetting) and not candidate.offer.provisioned:
+        return candidate.by_function.value
+    return 0.0 if isinstance(candidate, WorkerSetting) and not candidate.offer.provisioned else 1.0
 
 
 def kept_free(answer: Answer) -> list[str]:

@@ -1,5 +1,6 @@
 """The price list and its overlays, bills by hand, cold starts against environments one by one, and where a buffer pays."""
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -391,6 +392,8 @@ def test_a_break_even_that_makes_no_sense_names_its_field(options: dict[str, flo
 def test_a_stack_is_named_and_made_of_parts_of_the_buffer() -> None:
     prices = default_prices()
     assert prices.on("nat") == prices
+    for first, then in itertools.product(prices.stacks, repeat=2):
+        assert prices.on(first).on(then).buffer == prices.on(then).buffer
     small = prices.on("small")
     assert small.fixed_terms()["cache"] == 0 and small.cache_per_request(1000, 1000) == 0 == small.network_per_request(1000, 0)
     assert sum(small.fixed_terms().values()) < sum(prices.on("public").fixed_terms().values()) < sum(prices.fixed_terms().values())

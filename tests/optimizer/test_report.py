@@ -387,6 +387,17 @@ def test_where_another_stack_would_pay_the_verdict_names_the_cheapest(answer: An
     assert "--stack" not in wording.verdict(slow)
 
 
+@pytest.mark.parametrize("rate", [600.0, 700.0])
+def test_who_goes_to_workers_pays_no_network_on_any_stack(rate: float) -> None:
+    offer, billing = WorkerOffer("box", service_times(profile(), 1769), price_per_hour=0.05), Billing(payload_bytes=30_000)
+    answer = recommend(Question(poisson(rate), profile(), SLOS, billing, offers=(offer,)))
+    assert (answer.winner is answer.overflow) == (rate == 700) and answer.winner is not answer.by_function
+    by_stack, fixed = wording.months_by_stack(answer), sum(billing.prices.on("public").fixed_terms().values())
+    moved = by_stack["nat"] - by_stack["public"] - (sum(billing.prices.fixed_terms().values()) - fixed)
+    assert by_stack["nat"] == pytest.approx(wording.months(answer)[0])
+    assert moved == pytest.approx(answer.winner.cost.network * rate * SECONDS_PER_MONTH, rel=0.02)
+
+
 def test_a_longest_timeout_and_a_missing_alternative_are_said(answer: Answer) -> None:
     proof = " ".join(wording.proof(replace(answer, at_longest_timeout=True, no_batching_keeps_slo=False)))
     assert "is the longest allowed" in proof and "Without batching no memory size keeps the SLO." in proof
