@@ -109,7 +109,7 @@ class SharingAnswer:
     @property
     def saving(self) -> float:
         """The part of the cost of a queue for each application that is saved."""
-        return 1 - self.cost.per_request / cost_of_queues(self.separate).per_request
+        return 1 - self.cost.by_request / cost_of_queues(self.separate).by_request
 
     @cached_property
     def break_even_arrival_rate(self) -> float | None:

@@ -87,7 +87,7 @@ class SizedAnswer:
     classes : tuple of SizeClass
         By size, ascending; one where more are worth nothing.
     by_number : mapping of int to float
-        USD per request of the cheapest partition into so many classes, inf where none keeps the SLOs.
+        USD per request of the cheapest partition into so many classes, but for moving it; inf where none keeps the SLOs.
     boundaries : tuple of float
         The largest sizes of classes that were considered, ascending.
     uncertainty : float or None
@@ -149,7 +149,7 @@ class SizedAnswer:
     @property
     def saving(self) -> float | None:
         """The part of the cost without regard to size that is saved; ``None`` where that keeps no SLO."""
-        return None if self.one_queue is None else 1 - self.cost.per_request / self.one_queue.cost.per_request
+        return None if self.one_queue is None else 1 - self.cost.by_request / self.one_queue.cost.by_request
 
     @cached_property
     def break_even_arrival_rate(self) -> float | None:

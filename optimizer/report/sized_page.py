@@ -74,7 +74,8 @@ def _sizes(answer: SizedAnswer) -> Section:
     axes.set_xlabel("size")
     axes.set_ylabel("share of the requests")
     rows = [Row(str(k), [usd_cell(usd) if np.isfinite(usd) else Cell("misses the SLO")]) for k, usd in answer.by_number.items()]
-    caption = "Sizes of the requests, and where classes end (dotted); the least cost by the number of classes."
+    costs = f"the least cost by the number of classes{told.moving_left_out(answer)}"
+    caption = f"Sizes of the requests, and where classes end (dotted); {costs}."
     table = Table(["classes", "USD per million requests"], rows)
     return Section("sizes", "Sizes", caption, [svg(figure, "mix", "Sizes of the requests")], beside=table)
 

@@ -66,7 +66,7 @@ def sentences(answer: SizedAnswer) -> list[str]:
         found.append(f"The sizes of {n} requests leave {slos[0].name} uncertain by {off} (95 % confidence).")
     least = {k: usd for k, usd in answer.by_number.items() if usd < float("inf")}
     counted = ", ".join(f"{k}: {per_million(usd)}" for k, usd in least.items())
-    by_law = "" if run is None else ", by the process"
+    by_law = ("" if run is None else ", by the process") + moving_left_out(answer)
     found.append(
         f"USD per million by number of classes{by_law}: {counted}. Of those within {100 * WORTH:g} % of the least the fewest are "
         "taken" + ("; size classes are worth nothing here." if len(answer.classes) == 1 else ".")
@@ -80,6 +80,11 @@ def sentences(answer: SizedAnswer) -> list[str]:
             f"with 95 % confidence), {per_million(answer.cost.by_request)} USD per million{_cold(run)}."
         )
     return found
+
+
+def moving_left_out(answer: SizedAnswer) -> str:
+    """What costs by the number of classes are without, as it is the same of all."""
+    return ", but for moving" if answer.cost.moving else ""
 
 
 def _cold(run: RunStatistics) -> str:

@@ -147,6 +147,15 @@ def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ..
     assert "without regard to size: " in one and "Batch by size" not in one
 
 
+def test_what_classes_save_is_a_part_of_the_cost_that_is_told(ask: tuple[str, ...], trace: str, shown_by: Shown) -> None:
+    moved = ("--payload-bytes", "20000", "--max-batch-size", "4", "--size-classes", "2")
+    text = " ".join(shown_by(*ask, "--sizes", trace, "--size-column", "tokens", *moved).split())
+    told = re.search(r": ([\d.]+) USD per million requests, ([\d.]+) % less than without regard to size \(([\d.]+)\)", text)
+    assert told is not None and "USD per million by number of classes, but for moving: 1: 0." in text
+    by_size, percent, whole = map(float, told.groups())
+    assert whole > 1 and percent == pytest.approx(100 * (1 - by_size / whole), abs=0.05)
+
+
 @pytest.mark.full
 def test_a_terminal_of_80_columns_shows_every_digit(
     ask: tuple[str, ...], trace: str, shown_by: Shown, document_of: Document

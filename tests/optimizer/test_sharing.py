@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -157,6 +158,19 @@ def test_who_is_told_what_a_queue_for_each_and_one_for_all_cost() -> None:
     assert "11.9 % less than a queue for each" in told.headline(answer)
     for law, of in zip(queue.latencies, queue.applications, strict=True):
         assert law.confidence is None and law.percentile(95) <= of.slo.latency
+
+
+def test_what_sharing_saves_is_a_part_of_the_cost_that_is_told() -> None:
+    """Bytes that are moved cost the same in any queue, and are in both."""
+    answer = recommend_sharing(
+        asked(billing=Billing(payload_bytes=2_000)), [application("web", 2.0, 0.1), application("mail", 2.0, 0.5)]
+    )
+    told_of = re.search(
+        r": ([\d.]+) USD per million requests, ([\d.]+) % less than a queue for each \(([\d.]+)\)", told.headline(answer)
+    )
+    assert told_of is not None and answer.cost.moving > 0.1 * answer.cost.per_request
+    shared, percent, apart = map(float, told_of.groups())
+    assert percent == pytest.approx(100 * (1 - shared / apart), abs=0.05)
 
 
 @pytest.mark.parametrize(("web", "report", "n_queues"), [((3.0, 0.1), (2.0, 0.5), 1), ((300.0, 0.012), (200.0, 2.0), 2)])
