@@ -41,8 +41,10 @@ def headline(answer: SizedAnswer) -> str:
     text = f"Batch by size, in {len(answer.classes)} queues: {', '.join(named)}: {usd} USD per million requests"
     if answer.one_queue is None:
         return f"{text}; without regard to size no setting keeps the SLO."
-    whole = per_million(answer.one_queue.cost.by_request)
-    return f"{text}, {100 * (answer.saving or 0.0):.3g} % less than without regard to size ({whole})."
+    whole, saved = per_million(answer.one_queue.cost.by_request), answer.saving or 0.0
+    if saved < 0:
+        return f"{text}, {1 - saved:.2f} times what it is without regard to size ({whole}), where nothing moves through a buffer."
+    return f"{text}, {100 * saved:.3g} % less than without regard to size ({whole})."
 
 
 def verdict(answer: SizedAnswer) -> str:

@@ -31,6 +31,8 @@ from sluice.optimizer.recommend.function_choice import cheapest_setting, choose_
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.recorded import recorded
 from sluice.optimizer.recommend.size_classes import _OpenClass, candidate_boundaries, cheapest_partitions
+from sluice.optimizer.report.sizes import headline
+from sluice.optimizer.report.wording import per_million
 from sluice.optimizer.service import SizeMix, service_by_size
 from sluice.optimizer.simulation import Deployment, SizedDeployment, SizedQueue, simulate_deployment, simulate_sizes
 from tests.optimizer.sized_profiles import MIXES, long_tailed, sized_profile
@@ -195,6 +197,17 @@ def test_at_the_rate_from_which_queues_pay_a_run_saves_what_the_buffer_costs(ans
     assert rate * SECONDS_PER_MONTH * saved == pytest.approx(fixed, rel=0.02)
     constant = fixed / (SECONDS_PER_MONTH * (direct.cost.by_request - answer.cost.by_request))
     assert abs(constant / rate - 1) > 0.02  # what it would be if a request cost the same there
+
+
+def test_classes_that_move_bytes_which_one_queue_without_batching_does_not_are_told_as_dearer(answer: SizedAnswer) -> None:
+    assert answer.one_queue is not None
+    direct = replace(answer.one_queue, cost=replace(answer.cost, compute=answer.cost.compute / 2, requests=0.0, init=0.0))
+    dearer = replace(answer, one_queue=direct)
+    times = answer.cost.by_request / direct.cost.by_request
+    assert headline(dearer).endswith(
+        f", {times:.2f} times what it is without regard to size ({per_million(direct.cost.by_request)}), where nothing moves"
+        " through a buffer."
+    )
 
 
 def test_one_queue_regardless_of_size_is_predicted_as_well() -> None:
