@@ -51,8 +51,9 @@ class ControlledRun:
         s, in order of arrival.
     usd, joules : array, shape (n_requests,)
         What each request cost, and took of energy: its part of its batch; ``nan`` where no energy is known.
-    machines_usd, cold_usd : float
-        What the workers cost that were there, and what of ``usd`` new environments cost.
+    machines_usd, cold_usd, moving_usd : float
+        What the workers cost that were there, what of ``usd`` new environments cost, and what moving the requests did, which is
+        in neither.
     batches, cold : int
     decisions : tuple of Decision
     profiles : tuple of (ServiceProfile or None)
@@ -67,6 +68,7 @@ class ControlledRun:
     joules: Array
     machines_usd: float
     cold_usd: float
+    moving_usd: float
     batches: int
     cold: int
     decisions: tuple[Decision, ...]
@@ -75,8 +77,13 @@ class ControlledRun:
 
     @property
     def cost_per_request(self) -> float:
-        """USD."""
+        """USD for what serves it, which is what a plan changes."""
         return float((self.usd.sum() + self.machines_usd) / len(self.usd))
+
+    @property
+    def by_request(self) -> float:
+        """USD for a request with what moving it costs, as other policies are shown."""
+        return self.cost_per_request + self.moving_usd / len(self.usd)
 
     def windows(self, seconds: float) -> Indices:
         """Which window of so many seconds each request came in, from the first arrival on."""
@@ -224,7 +231,7 @@ class _Queue:
         self._deal = np.random.default_rng([seed, 2])
         self._pending: list[MeasuredBatch] = []
         self._found: list[tuple[Array, Array, Array, Array]] = []  # arrival times, latencies, USD, J
-        self._batches = self._cold = 0
+        self._batches = self._cold = self._invoked = 0
         self._machines = self._cold_usd = 0.0
 
     def follow(self, plan: Plan, now: float) -> None:
@@ -279,6 +286,7 @@ class _Queue:
         self._found.append((came, latency, usd[batch] / batches.sizes[batch], joules[batch] / batches.sizes[batch]))
         self._batches += len(ends)
         self._cold += int(cold.sum())
+        self._invoked += int(batches.sizes[route.invoked[tables]].sum())
         self._cold_usd += float((usd - route.bill.usd(batches.sizes, tables.astype(np.int64), np.zeros_like(cold, np.int64))).sum())
         if self._watched:
             self._measure(route, progress, ends, latency)
@@ -334,18 +342,22 @@ class _Queue:
         latency, usd, joules = (values[order] for values in others)
         found = came[order], latency, usd, joules
         told, profiles = tuple(decision for decision, _ in decisions), tuple(profile for _, profile in decisions)
-        return ControlledRun(*found, self._machines, self._cold_usd, self._batches, self._cold, told, profiles, plans)
+        moving = self._setup.billing.moving
+        moved = len(latency) * (moving["cache"] + moving["load_balancer"]) + self._invoked * moving["network"]
+        return ControlledRun(*found, self._machines, self._cold_usd, moved, self._batches, self._cold, told, profiles, plans)
 
 
 class _Route:
     """A queue under way with its bill; of each of its functions the overhead by batch size, INIT and the step of the bill, s.
 
-    ``way`` is in the overhead of the functions, s, but in no invocation; ``far`` in the latencies alone, before fixed servers.
+    ``invoked`` says of each table whether a function serves it. ``way`` is in the overhead of the functions, s, but in no
+    invocation; ``far`` in the latencies alone, before fixed servers.
     """
 
     def __init__(self, name: str, run: QueueRun, deployment: Deployment, way: float, far: float) -> None:
         self.name, self.run, self.bill, self.energy, self.far = name, run, Bill.of(deployment), deployment.energy, far
-        self.ways = [way if side.elastic or side.provisioned else 0.0 for side in deployment.serving]
+        self.invoked = np.array([side.elastic or side.provisioned for side in deployment.serving])
+        self.ways = np.where(self.invoked, way, 0.0).tolist()
         self.functions = [side.function for side in deployment.serving]
         self.known = [
             (

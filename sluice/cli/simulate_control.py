@@ -94,6 +94,7 @@ def document(run: ControlledRun, slos: Sequence[Slo], kept_in: float) -> dict[st
         "latency": {slo.name: percentile_of(run, slo) for slo in slos},
         "violations": [float((~(run.latency <= slo.latency)).mean()) for slo in slos],
         "cost_per_request": run.cost_per_request,
+        "by_request": run.by_request,
         "energy_per_request": None if np.isnan(run.joules).any() else float(run.joules.mean()),
         "batches": run.batches,
         "cold_starts": run.cold,
@@ -131,7 +132,7 @@ def sentence(run: ControlledRun, slos: Sequence[Slo], kept_in: float) -> str:
     late = " and ".join(f"{100 * (~(run.latency <= slo.latency)).mean():.3g} % beyond {promised(slo.latency)}" for slo in slos)
     percentiles = ", ".join(f"{percentile_name(slo.percentile)} {1e3 * percentile_of(run, slo).value:.4g} ms" for slo in slos)
     return (
-        f"{NAME}: {per_million(run.cost_per_request)} USD per million requests; {percentiles}, {late}; "
+        f"{NAME}: {per_million(run.by_request)} USD per million requests; {percentiles}, {late}; "
         f"{kept(run, slos, kept_in)} of {len(n)} windows of {kept_in:g} s kept; mean batch {len(run.latency) / run.batches:.2f}, "
         f"{run.cold} cold starts; {len(run.decisions)} decisions, {len(run.plans)} plans."
     )

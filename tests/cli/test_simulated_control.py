@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,17 @@ def test_a_change_of_service_times_is_noticed_and_the_promise_kept(document_of: 
     assert "service" in [decision["trigger"]["kind"] for decision in found["decisions"]]
     assert found["violations"][0] < 0.05 and found["n_requests"] == 10_000
     assert found["windows"] == {"seconds": 300.0, "n": 1, "kept": 1}
+
+
+def test_what_control_costs_has_the_bytes_moved_in_it_as_other_policies_have(
+    document_of: Document, profile: str, tmp_path: Path
+) -> None:
+    moving, points = json.loads(Path(profile).read_text()), tmp_path / "moving.json"
+    points.write_text(json.dumps(moving | {"request_bytes": 20_000, "answer_bytes": 1000}))
+    asked = "simulate", "--poisson", "50", "--profile", str(points), "--requests", "10000", "--slo", "0.1", "--memory", "1769"
+    answer = document_of(*asked, "--policy", "control", "--policy", "size-or-timeout:8,0.05")
+    control, (other,) = answer["control"], answer["policies"].values()
+    assert control["by_request"] - control["cost_per_request"] == pytest.approx(other["cost"]["moving"])
 
 
 def test_a_trace_that_is_decided_about_more_than_once_is_told_in_a_document(
