@@ -131,7 +131,12 @@ def goal_options(command: Command) -> Command:
     """What is wanted; the command gets ``goal: Goal``."""
 
     @click.option("--objective", type=click.Choice(OBJECTIVES), default="cost", show_default=True, help="What to minimise.")
-    @click.option("--max-cost", type=number, metavar="USD", help="Most USD per request (1e-6: 1 USD per million).")
+    @click.option(
+        "--max-cost",
+        type=number,
+        metavar="USD",
+        help="Most USD per request for what serves it; moving its bytes is beside that (1e-6: 1 USD per million).",
+    )
     @click.option("--headroom", type=number, default=0.0, show_default=True, help="Part of the SLOs' latencies kept free.")
     @click.option(
         "--premium",
