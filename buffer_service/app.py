@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from sluice.batching.documents import Plan, Route
-from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownKey, UnknownModel
+from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownKey, UnknownModel, require
 from sluice.batching.log_lines import LogLines, log_to
 from sluice.batching.urls import without_password
 from sluice.batching.variables import PREFIX, misspelt
@@ -117,7 +117,7 @@ class BufferService:
         source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._keyring = Keyring() if settings.api_keys else None
-        self._tokens = _tokens_of(settings) if settings.jwt_jwks else None
+        self._tokens = _tokens_of(settings)
         self._epoch = time.time
         kept = settings.arrivals_kept, settings.batches_kept
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, *kept)
@@ -414,7 +414,13 @@ class BufferService:
                 model.telemetry.emit()
 
 
-def _tokens_of(settings: Settings) -> BearerTokens:
+def _tokens_of(settings: Settings) -> BearerTokens | None:
+    """What decides about tokens, where the settings know an issuer; raises ``InvalidInput`` where they know a part of one."""
+    for field, value in (("SLUICE_JWT_ISSUER", settings.jwt_issuer), ("SLUICE_JWT_AUDIENCE", settings.jwt_audience)):
+        allowed = "empty where SLUICE_JWT_JWKS is, as nobody is asked for a token then"
+        require(not value or bool(settings.jwt_jwks), field, value, allowed)
+    if not settings.jwt_jwks:
+        return None
     from sluice.buffer_service.bearer_tokens import BearerTokens  # with joserfc and cryptography: 7 MB, a tenth of the start
 
     return BearerTokens(settings.jwt_issuer, settings.jwt_audience)

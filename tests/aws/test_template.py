@@ -631,9 +631,12 @@ def test_tokens_are_asked_for_as_the_parameters_say(template: AnyTemplate) -> No
     settings = Settings.from_environment(environment(template(**told).resource("BufferTask")))
     assert (settings.jwt_jwks, settings.jwt_issuer, settings.jwt_audience) == tuple(told.values())
     assert Settings.from_environment(environment(template().resource("BufferTask"))).jwt_jwks == ""
-    (assertion,) = template().body["Rules"]["IssuerGiven"]["Assertions"]
-    for name in ("JwtIssuer", "JwtAudience"):
-        assert not template(**{**told, name: ""}).condition(assertion["Assert"])
+    rule = template().body["Rules"]["IssuerGiven"]
+    (assertion,) = rule["Assertions"]
+    assert not template().condition(rule["RuleCondition"])
+    for name in told:
+        filled = template(**{**told, name: ""})
+        assert filled.condition(rule["RuleCondition"]) and not filled.condition(assertion["Assert"])
     assert template(**told).condition(assertion["Assert"])
 
 

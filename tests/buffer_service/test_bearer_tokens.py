@@ -18,6 +18,7 @@ from joserfc.jwk import RSAKey
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, Slo
 from sluice.batching.errors import InvalidInput, ModelNotAllowed, TokenRefused
 from sluice.buffer_service import bearer_tokens
+from sluice.buffer_service.app import BufferService
 from sluice.buffer_service.bearer_tokens import (
     MAX_KEPT,
     MAX_TOKEN,
@@ -185,6 +186,10 @@ def test_settings_that_are_none_or_do_not_go_together_are_refused():
             InvalidInput, match=f"SLUICE_JWT_{field}: '' is not allowed; allowed: what tokens have, as SLUICE_JWT_JWKS"
         ):
             BearerTokens(*given)
+    for field in ("ISSUER", "AUDIENCE"):
+        allowed = "allowed: empty where SLUICE_JWT_JWKS is, as nobody is asked for a token then"
+        with pytest.raises(InvalidInput, match=f"SLUICE_JWT_{field}: 'x' is not allowed; {allowed}"):
+            BufferService(Settings.from_environment({f"SLUICE_JWT_{field}": "x", "SLUICE_REDIS_URL": "memory://"}))
 
 
 def test_without_the_extra_the_setting_says_what_to_install(monkeypatch):
