@@ -21,14 +21,15 @@ from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
 
 from sluice.batching.documents import Plan, PolicyDocument, read, write
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import Policy
+from sluice.batching.variables import PREFIX
 from sluice.buffer_service.app import IN_MEMORY, BufferService, Server
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.routes import Routes
-from sluice.buffer_service.settings import Settings
+from sluice.buffer_service.settings import VARIABLES, Settings
 from sluice.http.connection import Fields, Head
 from sluice.http.server import Request
 from sluice.testing.functions import Functions, Invocation, Takes, name_of
@@ -38,6 +39,8 @@ QUIET = {"redis_url": "memory://", "page": "off", "leave_delay": 0.0, "drain_tim
 """Settings of a buffer in a test, unless it says others."""
 FUNCTION = "of-this-test"
 """The name of the function in a plan that is made of a policy."""
+PLAN = "a plan, the path of its file, a policy"
+"""What may be given as one."""
 
 T = TypeVar("T")
 
@@ -284,12 +287,12 @@ class MemoryBuffer:
         """Let so much time pass."""
         self._time.run(asyncio.sleep(seconds))
 
-    def follow(self, plan: Plan | Policy) -> None:
-        """Another plan is in force, also for those who wait; raises ``InvalidInput`` where it is refused."""
+    def follow(self, plan: Plan | Policy | str | os.PathLike[str]) -> None:
+        """Another plan, or that of another file, is in force, also for who waits; raises ``InvalidInput`` where it is refused."""
         if self._plans is None:
             allowed = "one that was given a plan; write this one there"
             raise InvalidInput("follow", "a buffer whose plans are read elsewhere", allowed)
-        self._plans.plan = _plan(plan, self._only_model()) if isinstance(plan, Policy) else plan
+        self._plans.plan = _plan(plan, self._only_model()) if isinstance(plan, Policy) else _read(plan, PLAN)
         self._time.run(self._look())
 
     async def start(self) -> None:
@@ -349,7 +352,7 @@ def memory_buffer(
     takes
         Seconds that a batch of so many requests takes beside what its model computes, of which virtual time has none.
     settings
-        Any of ``Settings``, such as ``max_queue_length=10``.
+        Any of ``Settings``, such as ``max_queue_length=10`` or ``request_timeout="200ms"``.
 
     Raises
     ------
@@ -361,7 +364,7 @@ def memory_buffer(
     given = _given(plan, model)
     if isinstance(given, str):
         settings = {"plans": given, **settings}
-    used = Settings(**{**QUIET, **settings})
+    used = _settings({**QUIET, **settings})
     in_memory = used.redis_url.startswith(IN_MEMORY)
     if time == "virtual" and not (in_memory and model is not None):
         what = "Redis is asked" if model is not None else "functions are asked where the plan says they are"
@@ -383,20 +386,32 @@ def memory_buffer(
         passing.end()
 
 
+def _settings(given: Mapping[str, Any]) -> Settings:
+    """These by their names, as their variables would have them."""
+    variables = {PREFIX + name.upper(): str(value) for name, value in given.items()}
+    for variable, value in variables.items():
+        require(variable in VARIABLES, variable, value, "a setting of the buffer (docs/settings.md)")
+    return Settings.from_environment(variables)
+
+
 def _given(plan: Plan | Policy | str | os.PathLike[str], model: Any) -> Plan | str:
-    if isinstance(plan, Plan):
-        return plan
     if isinstance(plan, Policy):
         if model is None or isinstance(model, Mapping):
             raise InvalidInput("plan", "a policy", "a plan, where there is not one model that the policy could be for")
         return _plan(plan, name_of(model))
-    where = os.fspath(plan)
-    if where.startswith(("file:", "ssm:")):
-        return where
-    if not os.path.isfile(where):
-        raise InvalidInput("plan", where, "a plan, the path of its file, a policy, file:PATH or ssm:/path/")
-    with open(where, "rb") as file:
-        return read(Plan, file.read(), where)
+    if isinstance(plan, str) and plan.startswith(("file:", "ssm:")):
+        return plan
+    return _read(plan, f"{PLAN}, file:PATH or ssm:/path/")
+
+
+def _read(plan: Plan | str | os.PathLike[str], allowed: str) -> Plan:
+    """A plan, or that of a file."""
+    if isinstance(plan, Plan):
+        return plan
+    if not (isinstance(plan, str | os.PathLike) and os.path.isfile(plan)):
+        raise InvalidInput("plan", plan, allowed)
+    with open(plan, "rb") as file:
+        return read(Plan, file.read(), os.fspath(plan))
 
 
 def _plan(policy: Policy, model: str) -> Plan:

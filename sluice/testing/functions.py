@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput, require
 from sluice.lambda_fn.contract import decode_batch, encode_answers, encode_metadata
 from sluice.lambda_fn.loading import dashed
 from sluice.lambda_fn.models.memory import WithinMemory
@@ -62,6 +63,8 @@ class Functions(Mapping[str, Callable[[bytes], Awaitable[bytes]]]):
     """
 
     def __init__(self, models: Any, takes: Takes | None, clock: Callable[[], float]) -> None:
+        allowed = "a function of how many requests a batch has, to its seconds"
+        require(takes is None or callable(takes), "takes", takes, allowed)
         by_name = isinstance(models, Mapping)
         self._one = None if by_name else _model(models)
         self._models = {name: _model(model) for name, model in models.items()} if by_name else {}
@@ -81,7 +84,9 @@ class Functions(Mapping[str, Callable[[bytes], Awaitable[bytes]]]):
             self.invocations.append(Invocation(self._clock(), name, len(batch.items)))
             answers = await asyncio.get_running_loop().run_in_executor(None, model.answer, batch.items)
             if self._takes is not None:
-                await asyncio.sleep(self._takes(len(batch.items)))
+                seconds = self._takes(len(batch.items))
+                require(0 <= seconds < inf, "takes", seconds, "a function to seconds >= 0")
+                await asyncio.sleep(seconds)
             return encode_answers(answers)
 
         return invoke

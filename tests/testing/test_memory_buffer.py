@@ -78,6 +78,29 @@ def test_a_plan_may_come_from_its_file_and_metadata_name_the_model_that_it_is_fo
         buffer.follow(PAIRS)
 
 
+def test_another_plan_is_followed_from_its_file_and_what_is_no_plan_is_refused(tmp_path):
+    of_three = Plan(model="m", function="f", policy=PolicyDocument.of(size_or_timeout(3, 0.02)))
+    (tmp_path / "plan.json").write_bytes(write(of_three))
+    with memory_buffer(doubled, plan()) as buffer:
+        buffer.follow(tmp_path / "plan.json")
+        with pytest.raises(InvalidInput, match="^plan: 'nowhere.json' .* allowed: a plan, the path of its file, a policy$"):
+            buffer.follow("nowhere.json")
+        assert [answer.batch_size for answer in buffer.ask_all([1, 2, 3])] == [3, 3, 3]
+
+
+def test_a_setting_may_have_its_unit():
+    with memory_buffer(doubled, static(2, None), request_timeout="200ms") as buffer:
+        answer = buffer.ask(1)
+    assert (answer.status, round(answer.at, 3)) == (504, 0.2)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_a_batch_that_takes_no_time_that_there_is_fails_and_says_so(seconds):
+    with memory_buffer(doubled, PAIRS, takes=lambda requests: seconds) as buffer:
+        answer = buffer.ask(1)
+    assert answer.status == 500 and f"takes: {seconds} is not allowed" in answer.json["detail"]
+
+
 def test_a_model_is_named_by_itself_its_class_or_its_function():
     assert [name_of(of) for of in (Named, Named(), VirtualLoop, doubled)] == ["own-name", "own-name", "virtual-loop", "doubled"]
 
@@ -135,7 +158,11 @@ def test_what_is_not_allowed_is_named():
         ((None, plan()), {}, "^time: 'virtual' is not allowed; .*: real, where functions are asked where the plan says they are"),
         ((doubled, PAIRS), {"redis_url": "redis://x"}, "^time: 'virtual' is not allowed; allowed: real, where Redis is asked"),
         ((int, PAIRS), {}, "^model: 0 is not allowed; allowed: a class or an object with predict"),
+        ((doubled, None), {}, "^plan: none was given; needed: a plan, the path of its file, a policy"),
+        ((doubled, PAIRS), {"takes": 0.05}, "^takes: 0.05 is not allowed; allowed: a function of how many requests"),
         ((doubled, PAIRS), {"max_queue_length": 0}, "MAX_QUEUE_LENGTH: 0 is not allowed"),
+        ((doubled, PAIRS), {"max_queue_length": "ten"}, "MAX_QUEUE_LENGTH: 'ten' is not allowed; allowed: an integer"),
+        ((doubled, PAIRS), {"max_queue": 10}, "MAX_QUEUE: '10' is not allowed; allowed: a setting of the buffer"),
     ):
         with pytest.raises(InvalidInput, match=said), memory_buffer(*arguments, **options):
             pass
