@@ -160,7 +160,12 @@ def _parameters(root: Path, settings: dict[str, object], environment: str) -> di
     if not all("=" in word for word in words):
         place = f"{'.'.join(keys)} of {root / SETTINGS}"
         raise InvalidInput(place, NOT_GIVEN if given is None else given, 'a list of "Name=value"')
-    return dict(word.split("=", 1) for word in words)
+    found: dict[str, str] = {}
+    for name, value in (word.split("=", 1) for word in words):
+        require(
+            found.setdefault(name, value) == value, f"{name} in {SETTINGS}", value, f"given once, and it is {found[name]!r} before"
+        )
+    return found
 
 
 def _words(text: object) -> list[str]:

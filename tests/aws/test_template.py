@@ -387,6 +387,17 @@ def test_a_stack_without_a_buffer_of_its_own_needs_no_network_and_one_with_does(
         assert template(**told).condition(assertion["Assert"]) == kept
 
 
+@pytest.mark.parametrize(("rule", "parameter"), [("ProvisionedGiven", "ProvisionedMemory"), ("PingedGiven", "PingMemory")])
+def test_what_is_kept_warm_is_a_function_of_the_stack(template: AnyTemplate, rule: str, parameter: str) -> None:
+    body = template().body["Rules"][rule]
+    (assertion,) = body["Assertions"]
+    assert not template().condition(body["RuleCondition"])
+    for memory_mb, kept in (("1769", True), ("5307", True), ("885", False)):
+        filled = template(**{parameter: memory_mb})
+        assert filled.condition(body["RuleCondition"]) and filled.condition(assertion["Assert"]) == kept
+    assert template(**{parameter: "885", "MemorySize6": "885"}).condition(assertion["Assert"])
+
+
 def test_a_function_that_a_plan_names_beside_those_of_the_template_is_invoked_where_its_arn_is_given(template: AnyTemplate) -> None:
     arns = [f"arn:aws:lambda:us-east-1:000000000000:function:resnet-{memory}:live" for memory in (1769, 3538)]
     assert not template().of_type("AWS::IAM::Policy")

@@ -78,9 +78,9 @@ def test_a_module_of_a_library_and_one_of_a_package_are_taken(tmp_path):
     [
         (["Architecture=arm"], "Architecture in samconfig.toml: 'arm' is not allowed; allowed: arm64 or x86_64"),
         (["PackageType=zip"], "PackageType in samconfig.toml: 'zip' is not allowed; allowed: Zip or Image"),
-        (["'ModelName=iris '"], "ModelName in samconfig.toml: 'iris ' is not allowed"),
+        (["'VpcId=vpc-1 '"], "VpcId in samconfig.toml: 'vpc-1 ' is not allowed"),
         (["SubnetIds=subnet-1, subnet-2"], 'parameter_overrides of .*; allowed: a list of "Name=value"'),
-        (["ModelName=my_model"], "ModelName in samconfig.toml: 'my_model' is not allowed; allowed: what is of the form"),
+        (["JwtJwks=http://issuer"], "JwtJwks in samconfig.toml: 'http://issuer' is not allowed; allowed: what is of the form"),
         (["MemorySize1=128GB"], "MemorySize1 in samconfig.toml: '128GB' is not allowed"),
         (
             ["SubnetIds=subnet-1,subnet_2"],
@@ -93,6 +93,10 @@ def test_a_module_of_a_library_and_one_of_a_package_are_taken(tmp_path):
         (["ProvisonedMemory=1769"], "ProvisonedMemory in .*; allowed: a parameter of the template; did you mean ProvisionedMemory"),
         (["Something=1"], "Something in samconfig.toml: '1' is not allowed; allowed: a parameter of the template$"),
         (["JwtIssuer=it's"], 'parameter_overrides of .*; allowed: a list of "Name=value"'),
+        (
+            ["SloLatency=0.2", "SloLatency=0.3"],
+            "SloLatency in samconfig.toml: '0.3' is not allowed; allowed: given once, and it is '0.2' before",
+        ),
         (["VpcId"], 'parameter_overrides of .*; allowed: a list of "Name=value"'),
     ],
 )
