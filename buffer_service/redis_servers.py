@@ -345,6 +345,8 @@ def check_url(url: str) -> None:
     for option, path in parse_qsl(urlsplit(url).query):
         if option in FILES:
             Path(path).read_bytes()
+    if url.startswith("unix:") and (urlsplit(url).hostname or not urlsplit(url).path.strip("/")):
+        raise ValueError("after unix:// comes the whole path of a socket, as in unix:///run/redis.sock")
     database = urlsplit(url).path.strip("/") if not url.startswith("unix:") else ""
     if database and not database.isdecimal():
         raise ValueError(f"after the port comes the number of a database, as in /0, and not {database!r}")

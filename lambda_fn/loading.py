@@ -77,8 +77,8 @@ def _network(environment: Mapping[str, str], file: str) -> Model:
         from .models.onnx import OnnxModel  # 100 ms of import that the others do without
 
         return OnnxModel(name, path, threads=n_threads)
-    except Exception as error:
-        raise LoadingError(f"SLUICE_MODEL: {path!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    except Exception as error:  # of which nothing is the model's own code
+        raise LoadingError(f"SLUICE_MODEL: {path!r} cannot be loaded: {type(error).__name__}: {error}") from None
 
 
 def _python_model(environment: Mapping[str, str], named: str) -> Model:

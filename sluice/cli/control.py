@@ -26,7 +26,7 @@ from sluice.cli.profile_files import read_profile
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis
 from sluice.cli.slo_options import slo_options
 from sluice.cli.tuning_options import KEPT_IN, kept_in_option
-from sluice.cli.values import DURATION, FILE, LIMIT, PERIOD, integer, numbers_option
+from sluice.cli.values import DURATION, FILE, PERIOD, WAIT, integer, numbers_option
 from sluice.controller.deciding import DecidingProcess
 from sluice.controller.declared_plans import DeclaredPlans
 from sluice.controller.explained import explained
@@ -94,7 +94,7 @@ LEAST_WINDOW, MOST_WINDOW = 120.0, 43_200.0  # s: of less no plan is compared, a
 @kept_in_option
 @click.option("--load-time", type=DURATION, help=f"What loading a variant of a fleet takes  [default: {LOAD_TIME:g}]")
 @way_option
-@click.option("--lease", type=LIMIT, default=LEASE, show_default=True, help="After which another controller leads.")
+@click.option("--lease", type=WAIT, default=LEASE, show_default=True, help="After which another controller leads.")
 @written_option("--journal", "journal_path", kinds=(JOURNAL,), help="Write what is decided here, a line of JSON each.")
 @click.option("--explain", type=FILE, metavar="FILE", help="Read such a file back as sentences, and do nothing else.")
 @redis_option

@@ -204,7 +204,8 @@ MISTAKES = {
     f"{SIMULATE} no-batching --buffer-per-month 1e300": "--buffer-per-month: 1e+300 is not allowed; allowed: USD >= 0, at most",
     "demo --live-seconds 0.001": "live_seconds: 0.001 is not allowed; allowed: 0, or a number of seconds >= 2",
     "demo --speed 0.0001": "speed: 0.0001 is not allowed; allowed: 0.139 to 277",
-    "control --lease 1e9": "'1e9' is not allowed; allowed: at most 3600 s",
+    "control --lease 3000": "'3000' is not allowed; allowed: 3000ms if milliseconds are meant, 3000s if seconds are",
+    "control --lease 1e9s": "'1e9s' is not allowed; allowed: at most 3600 s",
     "serve --redis-url memory:// --port 99999": "--port (SLUICE_PORT): 99999 is not allowed; allowed: 0 to 65535",
     # Options that go with others, or are none.
     "profile mlp --memory 512,1024": "a name with {memory_mb} in it, since 2 memory sizes are asked for",
@@ -218,6 +219,8 @@ MISTAKES = {
     "replay long.csv --url http://127.0.0.1:1/ --size-header a:b": "--size-header: 'a:b' is not allowed; allowed: a name of",
     "replay long.csv --url http://127.0.0.1:1/ --content-type=": "--content-type: '' is not allowed; allowed: a type, as",
     "plans show --redis-url redis://127.0.0.1:1/abc": "after the port comes the number of a database, as in /0, and not 'abc'",
+    "plans show --redis-url unix://run/redis.sock": "the whole path of a socket, as in unix:///run/redis.sock",
+    "serve --redis-url unix://redis.sock": "the whole path of a socket, as in unix:///run/redis.sock",
     "package project --config-env nope": "--config-env: 'nope' is not allowed; allowed: one of those in project/samconfig.toml",
     "status --url localhost:8080": "--url: 'localhost:8080' is not allowed; allowed: http://HOST:PORT of a buffer",
     f"recommend {POISSON} --slo 0.2 --snap-start --provisioned": "none beside --provisioned: Lambda has not both at once",

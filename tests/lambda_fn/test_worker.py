@@ -598,6 +598,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_program_with_the_cause(tmp_path:
     assert done.returncode == 2
     assert done.stdout == ""
     assert f"sluice.lambda_fn.worker: model: {str(broken)!r} cannot be loaded: InvalidProtobuf: " in done.stderr
+    assert "Traceback" not in done.stderr  # of nobody's own code
 
 
 async def test_sigterm_lets_the_batch_under_way_end() -> None:
