@@ -100,9 +100,10 @@ class _Known:
 
 
 class Keyring:
-    """The keys that are in force at this process."""
+    """The keys that are in force at this process; ``beside_tokens`` are those that open models as well."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside_tokens: bool = False) -> None:
+        self._beside_tokens = beside_tokens
         self._known: dict[str, _Known] = {}  # by the hash of the key
 
     def __len__(self) -> int:
@@ -147,7 +148,7 @@ class Keyring:
         given = _given(headers)
         known = self._known.get(hashlib.sha256(given).hexdigest()) if given else None
         if known is None:
-            raise UnknownKey(bool(given))
+            raise UnknownKey(bool(given), token=self._beside_tokens)
         return known
 
 

@@ -116,8 +116,8 @@ class BufferService:
         self._asked = KeepingInvoker(asked, self.keeper) if settings.results_kept else asked
         source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
-        self._keyring = Keyring() if settings.api_keys else None
         self._tokens = _tokens_of(settings)
+        self._keyring = Keyring(self._tokens is not None) if settings.api_keys else None
         self._epoch = time.time
         kept = settings.arrivals_kept, settings.batches_kept
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, *kept)
@@ -267,7 +267,7 @@ class BufferService:
             if self._tokens is not None and (token := self._tokens.given(headers)):
                 return self._tokens.opens(self._epoch(), name, token).of_class
             if self._keyring is None:
-                raise UnknownKey(False, of_token=True)
+                raise UnknownKey(False, key=False, token=True)
             key = self._keyring.admit(self._clock(), name, headers) if counts else self._keyring.opens(name, headers)
         except KeyRefused as error:
             self.telemetry.key_refused(error.reason)
@@ -281,7 +281,7 @@ class BufferService:
         if self._tokens is not None and (token := self._tokens.given(headers)):
             name = f"token {self._tokens.known(self._epoch(), token).subject}"
         elif self._keyring is None:
-            raise UnknownKey(False, of_token=True)
+            raise UnknownKey(False, key=False, token=True)
         else:
             name = f"key {self._keyring.known(headers).name}"
         return hashlib.sha256(name.encode()).hexdigest()[:32]
@@ -299,7 +299,7 @@ class BufferService:
             if self._tokens is not None and (token := self._tokens.given(headers)):
                 models: Collection[str] | None = self._tokens.known(self._epoch(), token).models
             elif self._keyring is None:
-                raise UnknownKey(False, of_token=True)
+                raise UnknownKey(False, key=False, token=True)
             else:
                 models = self._keyring.known(headers).models
         except KeyRefused as error:

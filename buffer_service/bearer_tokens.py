@@ -149,8 +149,8 @@ class BearerTokens:
         try:
             signed = jws.deserialize_compact(token, key, algorithms=[ALGORITHM])
             claims = _read_claims(signed.payload)
-        except msgspec.ValidationError:
-            raise TokenRefused("claims: iss, aud and exp are needed, and sluice_models is a list of names") from None
+        except msgspec.ValidationError as error:  # which names the claim and types, and nothing that a token holds
+            raise TokenRefused(f"claims: {error}") from None
         except (JoseError, ValueError, TypeError, RecursionError):
             raise TokenRefused("its signature is not that of the issuer") from None
         audiences = claims.aud if isinstance(claims.aud, list) else [claims.aud]

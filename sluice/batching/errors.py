@@ -130,14 +130,14 @@ class KeyRefused(SluiceError):
 
 
 class UnknownKey(KeyRefused):
-    """A request came without an API key that is known; or, where there are none, without a token."""
+    """A request came without an API key that is known, nor a token; which of them there are, ``key`` and ``token`` say."""
 
     reason = "unknown"
 
-    def __init__(self, given: bool, of_token: bool = False) -> None:
+    def __init__(self, given: bool, key: bool = True, token: bool = False) -> None:
         which = "the one that was given is none of this deployment" if given else "none was given"
-        needed = "a token is needed, as" if of_token else "an API key is needed, as x-api-key or as"
-        super().__init__(f"{needed} authorization: Bearer; {which}")
+        what = " or ".join(["an API key"] * key + ["a token"] * token)
+        super().__init__(f"{what} is needed, as {'x-api-key or as ' * key}authorization: Bearer; {which}")
 
 
 class TokenRefused(KeyRefused):

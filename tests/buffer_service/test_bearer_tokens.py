@@ -86,10 +86,11 @@ TOKENS = [
     (signed(header={"kid": "three"}), "the issuer has no key of its kid"),
     (signed(CLAIMS | {"iss": "https://else"}), "it is of another issuer"),
     (signed(CLAIMS | {"aud": ["else"]}), "for another audience"),
-    (signed({name: CLAIMS[name] for name in ("iss", "aud")}), "iss, aud and exp are needed"),
-    (signed(CLAIMS | {"exp": "soon"}), "iss, aud and exp are needed"),
-    (signed(CLAIMS | {"sluice_models": "m"}), "sluice_models is a list of names"),
-    (signed(b"[]"), "iss, aud and exp are needed"),
+    (signed({name: CLAIMS[name] for name in ("iss", "aud")}), "claims: Object missing required field `exp`"),
+    (signed(CLAIMS | {"exp": "soon"}), r"claims: Expected `float`, got `str` - at `\$.exp`"),
+    (signed(CLAIMS | {"sub": 5}), r"claims: Expected `str`, got `int` - at `\$.sub`"),
+    (signed(CLAIMS | {"sluice_models": "m"}), r"claims: Expected `array \| null`, got `str` - at `\$.sluice_models`"),
+    (signed(b"[]"), "claims: Expected `object`, got `array`"),
     (signed(b"{"), "its signature is not that of the issuer"),
     (signed(CLAIMS | {"exp": NOW - SKEW}), "it has expired"),
     (signed(CLAIMS | {"nbf": NOW + SKEW + 1}), "its time has not come yet"),
@@ -223,6 +224,17 @@ async def test_the_buffer_lets_in_who_has_a_token_and_no_token_is_in_its_log(fun
     assert 'sluice_class_requests_total{class="lead",model="m"} 1.0' in metrics
     assert 'sluice_api_key_refusals_total{reason="token"} 1.0' in metrics
     assert good not in caplog.text and bad not in caplog.text
+
+
+async def test_who_shows_nothing_is_told_that_a_key_or_a_token_is_needed(function, tmp_path):
+    keys, jwk_set = tmp_path / "keys.json", tmp_path / "jwks.json"
+    keys.write_text(json.dumps({"keys": [{"name": "web", "sha256": hashlib.sha256(b"secret").hexdigest()}]}))
+    jwk_set.write_bytes(jwks(KEY))
+    issuer = {"jwt_jwks": f"file:{jwk_set}", "jwt_issuer": "https://issuer", "jwt_audience": "sluice"}
+    async with serving(function, NO_BATCHING, api_keys=f"file:{keys}", **issuer) as buffer:
+        status, _, body = await buffer.post("/models/m", b"1")
+        assert status == 401
+        assert b"an API key or a token is needed, as x-api-key or as authorization: Bearer; none was given" in body
 
 
 async def test_without_a_key_of_the_issuer_nobody_is_let_in_and_the_process_says_so(function, tmp_path):
