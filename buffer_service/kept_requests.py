@@ -132,12 +132,11 @@ class Keeper:
     async def tell(self, model: str, entry_id: str, asker: str, client: Client) -> None:
         """What is kept of a request; raises ``UnknownResult``."""
         entry, asked = await self._entry(model, entry_id, asker)
-        if entry.state == WAITING and not entry.lost:
-            _tell_waiting(client, model, entry_id, asked)
-        elif entry.state == WAITING:
-            _reply(client, "failed", _lost(asked))
+        state = _state(entry, asked)
+        if state == "waiting":
+            _tell_place(client, model, entry_id, state, asked)
         else:
-            _reply(client, "done" if asked.status < HTTPStatus.BAD_REQUEST else "failed", asked)
+            _reply(client, state, _lost(asked) if entry.state == WAITING else asked)
 
     def inherit(self, place: str, named: str, answer: Answer) -> None:
         """Keep the answer to a request of another process, of this id and at this ``address``, unless that one does so.
@@ -279,14 +278,14 @@ class KeptRequest:
         if self._refused:
             await self._forget()
         elif self._wish.later:
-            self._tell_accepted(asked)
+            self._tell_accepted("waiting", asked)
 
     def _asked(self) -> Asked:
         parts = [self._body, *(hashlib.sha256(repr(part).encode()) for part in self._said.values())]
         return Asked(self._asker, b"".join(part.digest()[:TOKEN] for part in parts), fields=((REQUEST_ID, self._request_id),))
 
-    def _tell_accepted(self, asked: Asked) -> None:
-        _tell_waiting(self._client, self._model, self._id, asked, ((b"preference-applied", b"respond-async"),))
+    def _tell_accepted(self, state: str, asked: Asked) -> None:
+        _tell_place(self._client, self._model, self._id, state, asked, ((b"preference-applied", b"respond-async"),))
 
     async def _begin_entry(self, asked: Asked) -> Entry | None:
         try:
@@ -300,7 +299,7 @@ class KeptRequest:
         if asked is None or asked.fingerprint != again.fingerprint:
             self._fail(self._client, AnotherRequest(_shown(self._wish.key or b""), self._others(asked, again)))
         elif self._wish.later:
-            self._tell_accepted(asked)
+            self._tell_accepted(_state(entry, asked), asked)
         elif entry.state == WAITING:
             self._fail(self._client, StillWaiting(_shown(self._wish.key or b"")))
         else:
@@ -400,10 +399,17 @@ def _shown(key: bytes) -> str:
     return _key(key)[:SHOWN].decode("latin-1")
 
 
-def _tell_waiting(client: Client, model: str, entry_id: str, asked: Asked, more: Fields = ()) -> None:
+def _state(entry: Entry, asked: Asked) -> str:
+    """Of a result, as its client is told."""
+    if entry.state == WAITING:
+        return "failed" if entry.lost else "waiting"
+    return "done" if asked.status < HTTPStatus.BAD_REQUEST else "failed"
+
+
+def _tell_place(client: Client, model: str, entry_id: str, state: str, asked: Asked, more: Fields = ()) -> None:
     place = location(model, entry_id)
-    fields: Fields = ((b"location", place.encode()), (b"retry-after", b"1"), (STATE, b"waiting"), *more, *_named(asked))
-    document = msgspec.json.encode({"id": entry_id, "state": "waiting", "location": place})
+    fields: Fields = ((b"location", place.encode()), (b"retry-after", b"1"), (STATE, state.encode()), *more, *_named(asked))
+    document = msgspec.json.encode({"id": entry_id, "state": state, "location": place})
     client.reply(HTTPStatus.ACCEPTED, JSON, document, fields)
 
 

@@ -99,6 +99,7 @@ def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) ->
     return {"type": "object", "required": list(required), "properties": required | (optional or {})}
 
 
+_STATES = {"enum": ["waiting", "done", "failed"], "type": "string"}
 _NAME, _TEXT, _FLAG = {"type": "string", "minLength": 1}, {"type": "string"}, {"type": "boolean"}
 SCHEMAS: dict[str, Any] = {
     "Problem": {
@@ -109,7 +110,7 @@ SCHEMAS: dict[str, Any] = {
         "description": "Only checked to be JSON: what it must hold, the function says.",
         "examples": [{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}],
     },
-    "Waiting": _object({"id": _NAME, "state": {"const": "waiting"}, "location": _NAME}),
+    "Waiting": _object({"id": _NAME, "state": _STATES, "location": _NAME}),
     "Models": _object({"models": {"type": "array", "items": _NAME}}),
     "Server": _object({"name": _NAME, "version": _NAME, "extensions": {"type": "array", "items": _NAME}}),
     "Live": _object({"live": {"const": True}}),
@@ -191,7 +192,7 @@ def _inference(operation: str, description: str, bodies: dict[str, Any]) -> dict
     }
 
 
-_STATE = {"description": "Of the result.", "schema": {"enum": ["waiting", "done", "failed"], "type": "string"}}
+_STATE = {"description": "Of the result.", "schema": _STATES}
 
 
 def _waiting(description: str) -> dict[str, Any]:

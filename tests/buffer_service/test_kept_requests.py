@@ -156,6 +156,16 @@ async def test_all_that_is_told_of_a_kept_answer_has_the_id_of_the_request_that_
     assert [(status, headers["x-request-id"]) for status, headers, _ in (gone, refused)] == [(410, "second"), (422, "second")]
 
 
+def test_who_asks_again_where_an_answer_is_kept_is_told_whether_it_is_there(buffer):
+    for body, state in ((21, "done"), (-1, "failed")):
+        told = [buffer.ask(body, headers={**keyed(str(body)), **LATER}) for _ in range(2)]
+        buffer.sleep(1.0)
+        told.append(buffer.ask(body, headers={**keyed(str(body)), **LATER}))
+        assert {(each.status, each.json["location"]) for each in told} == {(202, told[0].headers["location"])}
+        states = ["waiting", "waiting", state]
+        assert [each.json["state"] for each in told] == states == [each.headers["sluice-result"] for each in told]
+
+
 def test_what_failed_and_is_computed_again_has_another_id(buffer):
     first, second = (buffer.ask(100, headers=keyed()).headers["x-request-id"] for _ in range(2))
     assert first != second
