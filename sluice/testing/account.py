@@ -27,6 +27,7 @@ from sluice.batching.documents import Plan, write
 from sluice.batching.errors import require
 from sluice.local.functions import MB_PER_VCPU, Function
 from sluice.local.stack import AWS_ENVIRONMENT, LambdaProcess, lambda_process
+from sluice.packaging.parameters import require_taken
 
 STACK = "sluice"
 _PLAN = re.compile(r'Name: !Sub \["(/sluice/[^"]*\$\{ModelName\})"')
@@ -84,12 +85,14 @@ class Account:
         The names of the model's functions; their alias is ``live``.
     """
 
-    def __init__(self, url: str, model: str, stack: str, parameters: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, model: str, stack: str, parameters: Mapping[str, object] | None = None) -> None:
         template = files("sluice.packaging").joinpath("template.yaml").read_text()
         defaults = dict(_DEFAULT.findall(template))
         for name in parameters or {}:
             require(name in defaults, "parameter", name, "one of the template's that has a default")
-        values = {**defaults, **(parameters or {}), "ModelName": model, "AWS::StackName": stack, "Scope": stack}
+        given = {name: str(value) for name, value in (parameters or {}).items()}
+        require_taken({**given, "ModelName": model}, "the account")
+        values = {**defaults, **given, "ModelName": model, "AWS::StackName": stack, "Scope": stack}
         named = _PLAN.search(template)
         assert named is not None, "the template has a parameter with the plan"
         self.url = url
@@ -106,11 +109,11 @@ class Account:
 
 
 @contextlib.contextmanager
-def aws_account(model: str, plan: Plan | None = None, stack: str = STACK, **parameters: str) -> Iterator[Account]:
+def aws_account(model: str, plan: Plan | None = None, stack: str = STACK, **parameters: object) -> Iterator[Account]:
     """An account of moto, until the block ends, with what the template's stack of this model has in it.
 
     A ``plan`` is put where the buffer reads it; ``parameters`` are those of the template, such as ``MemorySize1="885"``. Functions
-    answer where ``local_lambda`` runs them. Raises ``InvalidInput`` for a parameter that there is not.
+    answer where ``local_lambda`` runs them. Raises ``InvalidInput`` for a parameter that there is not, or a value that it has not.
     """
     from moto.server import ThreadedMotoServer  # slow to import
 

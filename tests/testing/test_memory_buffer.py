@@ -200,3 +200,13 @@ def test_a_parameter_that_the_template_has_not_is_refused():
         InvalidInput, match="^parameter: 'Memory' is not allowed; allowed: one of the template's that has a default"
     ):
         Account("http://x", "net", "net-prod", {"Memory": "885"})
+
+
+def test_an_account_takes_the_values_that_the_template_takes():
+    assert "net-prod-885" in Account("http://x", "net", "net-prod", {"MemorySize1": 885}).functions
+    for model, parameters, said in (
+        ("net", {"MemorySize1": 64}, "^MemorySize1 in the account: '64' is not allowed; allowed: what is of the form"),
+        ("my net", {}, "^ModelName in the account: 'my net' is not allowed; allowed: what is of the form"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            Account("http://x", model, "net-prod", parameters)
