@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sluice.batching.documents import Slo
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.simulation.batch_means import BLOCKS
 from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.deployment import Deployment, Environments, Serving
@@ -82,14 +83,14 @@ def _within(side: Serving, window: float) -> Environments | None:
     return replace(kept, keep_alive=min(kept.keep_alive, window) if np.isinf(kept.pinged_every) else window, pinged_every=inf)
 
 
-def _late(run: SimulationResult, tables: Array, which: Array, slo: Slo, bias: float) -> Array:
+def _late(run: SimulationResult, tables: NDArray[np.bool_], which: Indices, slo: Slo, bias: float) -> Array:
     """Requests by window (windows,) that were late of those in batches that waited for an environment."""
     of_batch, latency = run.batch_of[-len(which) :], run.latency[-len(which) :] + bias
     behind = (of_batch >= 0) & (run.cold & tables[run.tables])[of_batch] & ~(latency <= slo.latency)
-    return np.bincount(which, weights=behind, minlength=int(which[-1]) + 1)
+    return np.bincount(which, weights=behind, minlength=int(which[-1]) + 1).astype(np.float64)
 
 
-def _started(run: SimulationResult, tables: Array, which: Array) -> Array:
+def _started(run: SimulationResult, tables: NDArray[np.bool_], which: Indices) -> Indices:
     """Environments that started by window (windows,)."""
     first = len(run.arrival_times) - len(which)
     started = run.cold & tables[run.tables] & (run.first_of_batch >= first)
