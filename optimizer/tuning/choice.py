@@ -34,10 +34,12 @@ def choose(tried: Sequence[Tried], serving: Tried | None, requests: float) -> Ch
     if not sure:
         return Choice(least_failing(tried), ())
     best = cheapest(sure, serving)
-    at_least = min(one.expected_usd(requests, BROKEN) for one in sure)
-    likely = [one for one in tried if one not in sure and one.failing.beyond <= 0]
-    likely = [one for one in likely if one.expected_usd(requests, BROKEN) < at_least]
+    likely = [one for one in tried if one not in sure and one.failing.beyond <= 0 and one.price < best.price]
     if not likely or best.of.setup.servers is not None:
+        return Choice(best, sure)
+    at_least = min(one.expected_usd(requests, BROKEN) for one in sure if one in (best, serving))
+    likely = [one for one in likely if one.expected_usd(requests, BROKEN) < at_least]
+    if not likely:
         return Choice(best, sure)
     least = min(likely, key=lambda one: one.expected_usd(requests, BROKEN))
     if serving in likely and serving.expected_usd(requests, BROKEN) <= (1 + SAME_COST) * least.expected_usd(requests, BROKEN):

@@ -48,14 +48,18 @@ def page(rows: Sequence[Row]) -> str:
                 p95, 922 for a p99), with cold starts and with the service times that live batches measured;
                 while less was seen than environments are kept for, behind a first run over the same arrivals, in which they
                 start. A plan is fit to serve if the next five minutes surely keep the promise: a prediction interval on the
-                means of blocks, with 99 % confidence, to which those are added whom new environments would make late. If
+                means of blocks, with 99 % confidence, to which those are added whom new environments would make late:
+                each five minutes of the arrivals are run as if the plan came before them, and where that has most more late counts. If
                 yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well, unless the record
                 has a hole there; what came yesterday is known after a restart too. Before workers that only carry so much, they
                 are run at the most that a rate may be which was seen for less than a minute. Of the plans that
                 are fit the cheapest is taken, recent arrivals weighing more, and of those within a thousandth of it the one with
                 the fewest late, or what is in force; one that rests on a fit, as workers alone do, must be 1 % cheaper. Of fixed
                 workers, whose tables cost the same, it is the one of least energy, or where none is known of least latency in the
-                mean among those that use at most half of what the promise allows to be late.""",
+                mean among those that use at most half of what the promise allows to be late. One that did keep the promise where it
+                was rehearsed, and is not sure of it, is taken where to be sure costs more than it is worth: a window that breaks
+                the promise counts as five more, in proportion to its chance beyond the one per cent, and what a change costs in as
+                long as the plan in force has served comes to it.""",
                 """**It changes little.** Another plan comes where what it saves, at the lower end of its interval on the same
                 arrivals, in as long as the plan in force has served, five minutes at the least and an hour at the most, is more
                 than its cold environments cost; no more than once a minute, and not before requests have
