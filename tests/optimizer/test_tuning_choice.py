@@ -1,0 +1,113 @@
+"""Which plan serves of those that a decision tried: what certainty is worth, and what it costs to begin without an environment."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.simulation.batch_means import NextShare, share_of_next
+from sluice.optimizer.simulation.event_loop import simulate_deployment
+from sluice.optimizer.tuning.beginning import begin
+from sluice.optimizer.tuning.canary import single_route
+from sluice.optimizer.tuning.candidates import every_load, unbatched
+from sluice.optimizer.tuning.deployments import deployment_of
+from sluice.optimizer.tuning.setup import TuningSetup
+from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans
+
+SLO = Slo(0.6, 95)
+SIZES = 1, 2, 4, 8, 16, 32
+
+
+def setup_of(init: float = 0.5, slo: Slo = SLO) -> TuningSetup:
+    """Of a function whose cold starts alone take longer than is promised; twice the memory is a third dearer and quicker."""
+    times = {1769: (0.15, 0.03), 3538: (0.1, 0.02)}
+    points = [ProfilePoint(mb, b, ServiceTime(z + e * b), z + e * b) for mb, (z, e) in times.items() for b in SIZES]
+    inits = {mb: ServiceTime(init) for mb in times}
+    profile = ServiceProfile(function="f-{memory_mb}", model="m", points=points, init=inits, max_batch_size=32)
+    return TuningSetup("m", (slo,), profile, max_batch_size=32)
+
+
+def bursts(every: float, n: int, *, base: float = 2.0, peak: float = 60.0, length: float = 20.0, seed: int = 0) -> Array:
+    """Poisson arrivals (s) with ``n`` bursts, the first after 0.4 of the time from one to the next."""
+    rng, times = np.random.default_rng(seed), []
+    for k in range(n):
+        times.append(every * k + rng.uniform(0, every, rng.poisson(base * every)))
+        times.append(every * (k + 0.4) + rng.uniform(0, length, rng.poisson(peak * length)))
+    return 1.7e9 + np.sort(np.concatenate(times))
+
+
+def late_by_window(run: ControlledRun, within: float, window: float = 300.0) -> Array:
+    which = ((run.arrival_times - run.arrival_times[0]) // window).astype(int)
+    return np.bincount(which, weights=~(run.latency <= within)) / np.maximum(1, np.bincount(which))
+
+
+@pytest.mark.parametrize("happened", [np.arange(4000) % 50 == 0, np.arange(4000) % 1000 < 40, np.zeros(4000, dtype=bool)])
+@pytest.mark.parametrize("confidence", [0.9, 0.99])
+def test_the_chance_that_more_happens_than_is_foretold_is_what_the_confidence_leaves(happened: Array, confidence: float) -> None:
+    of_next = share_of_next(happened, 500)
+    assert of_next.chance_beyond(of_next.most(confidence)) == pytest.approx(1 - confidence, rel=1e-6)
+    assert of_next.chance_beyond(0.0) >= 0.5 and of_next.chance_beyond(1.0) < 1e-6
+
+
+def test_of_what_always_happens_as_often_nothing_is_left_to_chance_but_what_few_requests_leave_open() -> None:
+    steady = NextShare(0.02, 0.0, 31, 3200)
+    assert steady.chance_beyond(0.01) == 1.0
+    assert steady.chance_beyond(0.03) == pytest.approx(np.exp(-32))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_little_more_certainty_is_not_bought_at_a_multiple_of_the_cost(seed: int) -> None:
+    """Each burst starts environments and has some late, of any plan as many: no batching had fewer, at twice the cost."""
+    setup, times = setup_of(), bursts(900, 6, seed=seed)
+    run = simulate_control(setup, times)
+    assert run.plans and setup.profile is not None
+    first = every_load(setup, setup.profile, 5.0)
+    assert first is not None
+    stays = simulate_plans(setup, times, [(float(times[0]) - 1, first.plan)])
+    assert run.cost_per_request <= 1.02 * stays.cost_per_request
+    kept, kept_by_it = (late_by_window(each, 0.6) <= 0.05 for each in (run, stays))
+    assert kept_by_it.all() and kept.all()
+    unsure = [decision.why for decision in run.decisions if "most likely keeps the promise" in decision.why]
+    assert all("to keep it surely costs" in why for why in unsure)
+
+
+def test_where_many_are_late_what_surely_keeps_the_promise_is_bought_whatever_it_costs() -> None:
+    """The function takes twice as long from the middle on, and answers in time with twice the memory alone."""
+    setup, rng = setup_of(init=0.1, slo=Slo(0.3, 95)), np.random.default_rng(3)
+    times = 1.7e9 + np.cumsum(rng.exponential(1 / 5, 9000))
+    run = simulate_control(setup, times, changes=[ServiceChange(float(times[4500]), 1.6)])
+    assert run.plans[-1][1].memory_mb == 3538
+    assert (late_by_window(run, 0.3)[-3:] <= 0.05).all()
+
+
+# --- what begins without an environment
+
+
+def test_what_starts_at_the_beginning_is_part_of_the_change() -> None:
+    setup, times = setup_of(init=0.5), 1.7e9 + np.cumsum(np.random.default_rng(0).exponential(1 / 40, 6000))
+    assert setup.profile is not None
+    deployment = deployment_of(single_route(unbatched(setup)[-1].plan), setup, setup.profile)
+    name = deployment.function
+    beginning = begin(deployment, times, [SLO], 60.0)
+    cold = simulate_deployment(deployment, times, np.random.default_rng(0)).cold
+    assert beginning.environments[name] == pytest.approx(cold.sum(), rel=0.4)
+    assert 0 < beginning.late[name] < 0.05 and beginning.usd[name] > 0
+    assert begin(deployment, times, [Slo(2.0)], 60.0).late == {name: 0}
+
+
+def test_as_many_are_foretold_late_as_in_the_window_in_which_it_is_worst_to_begin() -> None:
+    """A window that goes on has the environments of the burst before; one that begins has none, whenever the plan comes."""
+    setup, times = setup_of(init=5.0), bursts(150, 12, peak=100.0)
+    assert setup.profile is not None
+    first = every_load(setup, setup.profile, 5.0)
+    assert first is not None
+    deployment = deployment_of(single_route(first.plan), setup, setup.profile)
+    which = ((times - times[0]) // 300).astype(int)
+    waited = []
+    for k in range(which[-1] + 1):
+        run = simulate_deployment(deployment, times[which == k], np.random.default_rng(0))
+        waited.append(float((run.cold[run.batch_of] & ~(run.latency <= 0.6)).mean()))
+    assert begin(deployment, times, [SLO], 300.0).late[deployment.function] == pytest.approx(max(waited), abs=0.005)
+    assert max(waited) > 0.04
