@@ -11,21 +11,23 @@ from __future__ import annotations
 import numpy as np
 
 from sluice.batching.errors import InvalidInput
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.traces.columns import Column
 
 MAX_ARRIVALS = 200_000_000  # 1.6 GB of times
 
 
-def spread_counts(column: Column, bin_width: float, source: str, rng: np.random.Generator) -> Array:
+def spread_counts(column: Column, bin_width: float, source: str, rng: np.random.Generator, bins: Indices | None = None) -> Array:
     """Arrival times in seconds, ascending, from the start of the first bin.
 
     Parameters
     ----------
     column : Column
-        Counts of successive bins, none left out.
+        Counts of successive bins.
     bin_width : float
         Seconds.
+    bins : array of int, ascending, optional
+        The bin that each count is of; by default none is left out.
 
     Raises
     ------
@@ -41,5 +43,6 @@ def spread_counts(column: Column, bin_width: float, source: str, rng: np.random.
     total = float(column.values.sum(dtype=np.float64))
     if total > MAX_ARRIVALS:
         raise InvalidInput(f"{source}: arrivals", f"{total:.4g}", f"at most {MAX_ARRIVALS}: take fewer bins")
-    bins = np.repeat(np.arange(len(column.values), dtype=np.float64), column.values.astype(np.int64))
-    return np.asarray(np.sort(bins + rng.random(len(bins))) * bin_width)
+    bins = np.arange(len(column.values)) if bins is None else bins
+    begins = np.repeat(bins.astype(np.float64), column.values.astype(np.int64))
+    return np.asarray(np.sort(begins + rng.random(len(begins))) * bin_width)

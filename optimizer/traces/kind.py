@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Indices
 from sluice.optimizer.traces.columns import Numbers
 
 Kind = Literal["auto", "timestamps", "interarrivals", "counts"]
@@ -86,6 +87,23 @@ def _has_counts(name: str) -> bool:
     return bool(_COUNT_NAME.search(name) or _RATE_NAME.search(name))
 
 
+def is_time(name: str) -> bool:
+    """Whether a column has times by its name."""
+    return _TIME_NAME.search(name) is not None and not _GAP_NAME.search(name)
+
+
+def bins_of(times: Numbers) -> Indices | None:
+    """The number of the bin that begins at each of some times, from 0 on; ``None`` where they are not evenly spaced, but for bins
+    that are left out.
+    """
+    gaps = np.diff(times)
+    width = float(np.median(gaps)) if len(gaps) else 0.0
+    steps = np.round(gaps / width) if width > 0 else np.zeros(len(gaps))
+    if len(times) < MIN_BINS or (steps < 1).any() or (np.abs(gaps - steps * width) > 1e-3 * width).any():
+        return None
+    return np.concatenate([[0], np.cumsum(steps).astype(np.int64)])
+
+
 def require_no_bins(times: Numbers, scale: float, unread: tuple[str, ...], source: str, *, headed: bool = True) -> None:
     """Refuse to take one arrival a row where ``times`` are evenly spaced and a column that nobody named may be counts.
 
@@ -94,21 +112,19 @@ def require_no_bins(times: Numbers, scale: float, unread: tuple[str, ...], sourc
     """
     counts = [name for name in unread if _has_counts(name) and not _OF_A_REQUEST.search(name)]
     perhaps = [name for name in unread if not headed or _ANY_NAME.search(name)]
-    if not (counts or perhaps) or len(times) < MIN_BINS:
+    if not (counts or perhaps):
         return
     name = (counts or perhaps)[0]
-    gaps = np.diff(times)
-    bin_width = float(np.median(gaps))
-    bins = np.round(gaps / bin_width) if bin_width > 0 else np.zeros(len(gaps))
-    if (bins < 1).any() or (np.abs(gaps - bins * bin_width) > 1e-3 * bin_width).any():
+    bins = bins_of(times)
+    if bins is None:
         return
-    seconds, left_out, rate = float(f"{bin_width * scale:.6g}"), int(bins.sum()) - len(bins), _RATE_NAME.search(name)
+    width = (times[-1] - times[0]) / float(bins[-1])
+    seconds, rate = float(f"{width * scale:.6g}"), _RATE_NAME.search(name)
     if not counts and seconds % 60:
         return
     called = shlex.quote(name) if headed else "NAME"
     options = f"--kind counts --bin {seconds:.15g} --column {called}"
     first = [] if headed else ["a first line that names the columns"]
-    first += [f"a row of 0 for each of the {left_out} bins left out"] if left_out else []
     if rate is not None and seconds != (unit := _RATE_SECONDS[(rate["ps"] or rate["per"])[0].lower()]):
         first.append(f"the rates of {name} times {seconds / unit:.6g}, which are counts")
     beside = f", with {' and '.join(first)}" if first else ""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.fast_length import fast_length
 from sluice.optimizer.service.mix import checked_sizes
 from sluice.optimizer.traces.access_log import is_access_log, log_files, read_access_logs
@@ -25,6 +27,7 @@ from sluice.optimizer.traces.columns import (
     ISO_KIND,
     SECONDS,
     Column,
+    Numbers,
     read_csv_column,
     read_csv_names,
     read_npy_column,
@@ -38,6 +41,8 @@ from sluice.optimizer.traces.kind import (
     Kind,
     Untold,
     assumed_kind,
+    bins_of,
+    is_time,
     named_unit,
     require_no_bins,
     require_no_index,
@@ -270,7 +275,11 @@ def read_trace(
     found = _column_or_logs(Path(path), column, source)
     if isinstance(found, Column):
         unread = () if column is not None else tuple(name for name in found.others if name not in (size_column, class_column))
-        trace = _of_column(found, column, unread, kind, unit, bin_width, source, rng or np.random.default_rng(0))
+        rng = rng or np.random.default_rng(0)
+        if kind == "counts":
+            trace = _of_counts(Path(path), found, column, 1.0 if bin_width is None else bin_width, source, rng)
+        else:
+            trace = _of_column(found, column, unread, kind, unit, source)
         if class_column is not None:
             trace = _with(trace, "classes", read_classes(path, class_column))
         another = f"another column than {found.name}, which has the arrivals"
@@ -386,35 +395,55 @@ def _content(path: Path, source: str) -> tuple[str, Path | bytes | list[Path]]:
     return ("logs", [path]) if is_access_log(data) else ("csv", data)
 
 
-def _of_column(
-    found: Column,
-    column: str | None,
-    unread: tuple[str, ...],
-    kind: Kind,
-    unit: str,
-    bin_width: float | None,
-    source: str,
-    rng: np.random.Generator,
-) -> Trace:
-    """The arrivals that a column means, beside ``unread`` that nobody named."""
-    values = found.values
-    _require_arrivals(len(values), source, at_least=1)
-    missing = np.flatnonzero(~np.isfinite(values))
+def _checked(found: Column, kind: Kind, source: str) -> Numbers:
+    """What a column has, which are numbers all, of a type that can be read so."""
+    _require_arrivals(len(found.values), source, at_least=1)
+    missing = np.flatnonzero(~np.isfinite(found.values))
     if len(missing):
         where, text = found.place(int(missing[0]))
         raise InvalidInput(where, text, "a finite number")
     if found.means and kind not in ("auto", found.means):
         where, text = found.place(0)
         raise InvalidInput(where, text, f"a number, as it is read as {kind} (--kind, --bin)")
-    if kind == "counts":
-        if column is None and found.others:
-            names = ", ".join(filter(None, (found.name, *found.others)))
-            told = f"the name of the counts among {names}" if found.name is not None else "a first line that names the columns"
-            raise InvalidInput(f"{source}: column", None, told)
-        width = 1.0 if bin_width is None else bin_width
-        times = spread_counts(found, width, source, rng)
-        _require_arrivals(len(times), source)
-        return Trace(np.diff(times), source, f"counts per {width:g} s, placed in their bins at random")
+    return found.values
+
+
+def _of_counts(path: Path, found: Column, column: str | None, width: float, source: str, rng: np.random.Generator) -> Trace:
+    """The arrivals of a column of counts; where a column of times leaves bins out, none came in these."""
+    _checked(found, "counts", source)
+    if column is None and found.others:
+        names = ", ".join(filter(None, (found.name, *found.others)))
+        told = f"the name of the counts among {names}" if found.name is not None else "a first line that names the columns"
+        raise InvalidInput(f"{source}: column", None, told)
+    name, bins = next(_bins_by_time(path, found, source), ("", None))
+    times = spread_counts(found, width, source, rng, bins)
+    _require_arrivals(len(times), source)
+    left_out = 0 if bins is None else int(bins[-1]) + 1 - len(bins)
+    empty = f"; none in the {left_out} that column {name} leaves out" if left_out else ""
+    return Trace(np.diff(times), source, f"counts per {width:g} s, placed in their bins at random{empty}")
+
+
+def _bins_by_time(path: Path, found: Column, source: str) -> Iterator[tuple[str, Indices]]:
+    """The columns of times beside one of counts that are evenly spaced, and the bin of each row by them."""
+    for name in filter(is_time, found.others if found.name is not None else ()):
+        with suppress(InvalidInput):
+            times = _column_or_logs(path, name, source)
+            if isinstance(times, Column) and times.means != "interarrivals" and np.isfinite(times.values).all():
+                bins = bins_of(times.values)
+                if bins is not None:
+                    yield name, bins
+
+
+def _of_column(
+    found: Column,
+    column: str | None,
+    unread: tuple[str, ...],
+    kind: Kind,
+    unit: str,
+    source: str,
+) -> Trace:
+    """The arrivals that a column means, beside ``unread`` that nobody named."""
+    values = _checked(found, kind, source)
     if not unread:  # else they may be few as they are bins
         _require_arrivals(len(values), source, at_least=MIN_ARRIVALS - 1)
     if column is None and not found.means:

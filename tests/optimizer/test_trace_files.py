@@ -363,14 +363,14 @@ def bins_file(folder: Path, header: str, time: str, rows: Any, width: int = 60) 
         ("time,requests", range(60), "--kind counts --bin 60 --column requests; or"),
         ("time,n hits", range(150), "--kind counts --bin 60 --column 'n hits'; or --kind timestamps"),
         ("time,RequestCount", range(150), "--column RequestCount; or .* rows are 60 s apart, and column RequestCount is named as"),
-        ("time,requests", [*range(70), *range(75, 150)], "--column requests, with a row of 0 for each of the 5 bins left out; or"),
+        ("time,requests", [*range(70), *range(75, 150)], "--column requests; or"),
         ("time,rps", range(150), "--column rps, with the rates of rps times 60, which are counts; or"),
         ("time,req_per_min", range(150), "--column req_per_min; or"),
         ("time,requests_per_second", range(150), "--column requests_per_second, with the rates of requests_per_second times 60, "),
         ("time,perMinuteInvocations", range(150), "--column perMinuteInvocations; or"),
         ("time,RequestCount", range(150), "--column RequestCount; or"),
         ("time,value", range(150), "--column value; or .* rows are 60 s apart, and value may be counts"),
-        ("time,Sum", [*range(70), *range(72, 150)], "--column Sum, with a row of 0 for each of the 2 bins left out; or"),
+        ("time,Sum", [*range(70), *range(72, 150)], "--column Sum; or"),
     ],
 )
 def test_one_request_a_bin_is_not_assumed_where_a_column_has_counts(
@@ -402,6 +402,24 @@ def test_one_request_a_bin_is_not_assumed_where_a_column_has_counts(
 )
 def test_times_that_are_evenly_spaced_are_arrivals_beside_what_has_no_counts(tmp_path: Path, name: str) -> None:
     assert len(read_trace(bins_file(tmp_path, f"time,{name}", "{2}.5", range(150)))) == 150
+
+
+@pytest.mark.parametrize("time", MINUTE)
+def test_bins_that_a_column_of_times_leaves_out_are_empty(tmp_path: Path, time: str) -> None:
+    rows = [*range(70), *range(75, 150)]
+    trace = read_trace(bins_file(tmp_path, "time,requests", time, rows), "requests", bin_width=60)
+    assert len(trace) == sum(5 + i % 7 for i in range(len(rows)))
+    assert trace.reading.endswith("at random; none in the 5 that column time leaves out")
+    times = np.concatenate([[0.0], np.cumsum(trace.interarrivals)])
+    assert np.diff(times).max() > 299 and times[-1] == pytest.approx(150 * 60, abs=120)
+
+
+@pytest.mark.parametrize("header", ["gap,requests", "id,requests", "when,requests"])
+def test_bins_are_one_after_the_other_where_no_times_tell_otherwise(tmp_path: Path, header: str) -> None:
+    rows = np.cumsum([0, 1, 2, 0] * 40) if header.startswith("when") else [*range(70), *range(75, 150)]  # of which no bins can be
+    trace = read_trace(bins_file(tmp_path, header, "{2}", rows), "requests", bin_width=60)
+    assert trace.reading == "counts per 60 s, placed in their bins at random"
+    assert sum(trace.interarrivals) < 60 * len(rows)
 
 
 def test_one_request_a_bin_is_not_assumed_where_columns_have_no_names(tmp_path: Path) -> None:
