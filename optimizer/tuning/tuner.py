@@ -9,7 +9,8 @@ A plan is taken that surely keeps every promise in the next window, those who ar
 these the cheapest. It takes the place of the one in force where what it saves, at the lower end of its interval, is more than the
 change costs, in as long as that one has served: nobody knows for how long the next one will, and who changes when as much could
 have been saved loses no more by waiting than by the change. ``kept_in`` counts at the least and the ``horizon`` at the most. Where
-the one in force does not surely keep the promises, it goes to what does, whatever that costs. (docs/control.md)
+the one in force does not surely keep the promises, it goes to what does, unless that costs more than the windows are worth that
+would break them (``choice.py``). (docs/control.md)
 """
 
 from __future__ import annotations
