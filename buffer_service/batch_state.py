@@ -18,13 +18,14 @@ all of that is done. Where some of it failed, the batch is given up: it is never
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
 from msgspec import structs
 
+from sluice.batching.measured import FAILED_FROM
 from sluice.lambda_fn.contract import Answer, Item, Measured, failed
 
 HOPELESS = 2  # items that fail alone while nothing of the batch is answered
@@ -82,7 +83,9 @@ class Measurement:
     service: float | None = 0.0
     billed: float | None = 0.0
     cold: bool = False
-    latencies: list[float] = field(default_factory=list)  # of callers here who were answered with 2xx
+    failed: int = 0
+    rejected: bool = False
+    latencies: list[float] = field(default_factory=list)  # of callers here whose requests did not fail
 
     def ended(self, function: str, seconds: float, told: Measured) -> None:
         """One invocation ended; a time that the function did not tell makes the sum unknown."""
@@ -91,6 +94,12 @@ class Measurement:
         self.service = _sum(self.service, told.service)
         self.billed = _sum(self.billed, told.billed)
         self.cold |= told.cold
+
+    def answered(self, statuses: Sequence[int], latencies: list[float]) -> None:
+        """All its requests have answers."""
+        self.failed = sum([status >= FAILED_FROM for status in statuses])
+        self.rejected = any([300 <= status < FAILED_FROM for status in statuses])
+        self.latencies = latencies
 
 
 def _sum(seconds: float | None, more: float | None) -> float | None:
@@ -106,7 +115,6 @@ class BatchState:
             "asked",
             "direct",
             "epoch",
-            "failed",
             "failed_alone",
             "fetched",
             "given_up",
@@ -136,7 +144,6 @@ class BatchState:
         self.put_off = 0  # items that wait for a busy function
         self.moving: list[bytes] = []  # members for other routes
         self.outstanding = 0  # messages and moves under way
-        self.failed = 0  # items answered with another status than 2xx
         self.given_up = 0  # of these, those that failed
 
     def next_part(self, now: float, wanted: Callable[[str], bool], at_once: int) -> Part | None:

@@ -25,7 +25,9 @@ from sluice.buffer_service.store import queue_name
 
 FIELD, BATCHES = b"call", b"batches"
 ROW = struct.Struct("<HHBBIIHffff")
-"""Places of function and digest among the names, table, cold, size, failed, latencies; age (s), seconds, service, billed."""
+"""Places of function and digest among the names, table, flags, size, failed, latencies; age (s), seconds, service, billed."""
+COLD, REJECTED = 1, 2
+"""Flags. Versions that know of one flag take any for that of a cold batch; in what they wrote, who was rejected has failed."""
 
 
 class BatchCall(NamedTuple):
@@ -50,7 +52,8 @@ def pack_batches(batches: Sequence[MeasuredBatch]) -> bytes:
         digest = names.setdefault(batch.digest, len(names))
         n = len(batch.latencies)
         times = (-batch.ended_at, batch.seconds, batch.service, batch.billed)
-        rows += ROW.pack(function, digest, batch.table, batch.cold, batch.size, batch.failed, n, *times)
+        flags = COLD * batch.cold | REJECTED * batch.rejected
+        rows += ROW.pack(function, digest, batch.table, flags, batch.size, batch.failed, n, *times)
         rows += struct.pack(f"<{n}f", *batch.latencies)
     return msgspec.msgpack.encode((batches[0].route, list(names), bytes(rows)))
 
@@ -63,13 +66,13 @@ def unpack_batches(entry_id: bytes, entry: Mapping[bytes, bytes]) -> BatchCall:
         batches = []
         at = 0
         while at < len(rows):
-            function, digest, table, cold, size, failed, n, age, seconds, service, billed = ROW.unpack_from(rows, at)
+            function, digest, table, flags, size, failed, n, age, seconds, service, billed = ROW.unpack_from(rows, at)
             latencies = struct.unpack_from(f"<{n}f", rows, at + ROW.size)
             at += ROW.size + 4 * n
             batches.append(
                 MeasuredBatch(
                     *(made_at - age, route, table, names[function], names[digest], size, seconds, service, billed),
-                    *(bool(cold), failed, latencies),
+                    *(bool(flags & COLD), failed, latencies, bool(flags & REJECTED)),
                 )
             )
     except (struct.error, IndexError, UnicodeDecodeError) as error:

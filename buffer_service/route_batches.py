@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from sluice.batching.errors import StoreUnavailable
-from sluice.batching.measured import MeasuredBatch
+from sluice.batching.measured import FAILED_FROM, MeasuredBatch
 from sluice.batching.urls import without_password
 from sluice.buffer_service.batch_record import BROUGHT_AT, BROUGHT_EVERY, BROUGHT_WITHIN, few_latencies
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
@@ -237,11 +237,12 @@ class RouteBatches:
                 batch.put_off = sum(len(part.items) for part in batch.parts)
                 self._admission.put_off(batch.put_off)
             return
-        batch.failed = sum([not 200 <= answer.status < 300 for answer in batch.answers])
+        statuses = [answer.status for answer in batch.answers]
         batch.answers, elsewhere = self._facts.at_hand(self._named(batch.answers))
         if self._facts.limits.batches_kept:
             waiting = self._facts.waiting
-            batch.measured.latencies = [now - waiting[answer.id].came for answer in batch.answers if 200 <= answer.status < 300]
+            latencies = [now - waiting[answer.id].came for answer in batch.answers if answer.status < FAILED_FROM]
+            batch.measured.answered(statuses, latencies)
         as_told = f"{len(batch.members)} {now - batch.taken_at:.6f}"
         self._messages += [
             Message(process, with_header(theirs, LEFT_HEADER, as_told), batch_id) for process, theirs in elsewhere.items()
@@ -480,7 +481,8 @@ class RouteBatches:
         service, billed = (math.nan if told is None else told for told in (found.service, found.billed))
         latencies = few_latencies(found.latencies)
         names = self._facts.route.name, batch.table, found.function, self._facts.digest
-        self._measured.append(MeasuredBatch(now, *names, size, found.seconds, service, billed, found.cold, batch.failed, latencies))
+        times = found.seconds, service, billed, found.cold
+        self._measured.append(MeasuredBatch(now, *names, size, *times, found.failed, latencies, found.rejected))
         if len(self._measured) > MOST_MEASURED:
             del self._measured[0]
 

@@ -2,7 +2,7 @@
 
 The alarm on the SLO (template.yaml) divides ``SloViolations`` by ``Requests``: exact for any percentile, whatever the load. A
 request violates the SLO when no answer came within its latency: also when it was refused, or when a 5xx came instead; nothing would
-be alarming about a service that fails fast otherwise.
+be alarming about a service that fails fast otherwise. A 4xx is an answer, to a mistake of the caller's.
 
 Metrics of a model count all its routes together; those named ``sluice_route_*`` count each route of a routed plan apart, and a
 request for the route whose function answered it. Those named ``sluice_function_*`` count what each function of the plan in force
@@ -28,6 +28,7 @@ from prometheus_client import Counter, Gauge, ProcessCollector
 from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.log_lines import Stream
+from sluice.batching.measured import FAILED_FROM
 from sluice.batching.urls import without_password
 from sluice.buffer_service.logs import Seldom, UnblockedStream
 from sluice.buffer_service.settings import NAMESPACE
@@ -404,7 +405,7 @@ class ModelTelemetry:
         self._latency.observe(latency)
         if waited is not None:
             self._waits.observe(waited)
-        self._counted(told, latency if status < 500 else math.inf)
+        self._counted(told, latency if status < FAILED_FROM else math.inf)
         if told.name in self._classes:
             self._classes[told.name].latency.observe(latency)
         self._latencies.add(latency)

@@ -43,8 +43,8 @@ class Reader(Protocol):
 class Shared(NamedTuple):
     """What all processes recorded of a model in ``seconds``.
 
-    ``came`` requests were accepted; ``batches`` ended, of ``requests``, of which ``failed`` were answered with another status than
-    2xx. Of ``answered`` ones the latency was recorded (s, buckets end at ``SECONDS``): those of the callers of the process that
+    ``came`` requests were accepted; ``batches`` ended, of ``requests``, of which ``failed`` did by no fault of their
+    callers. Of ``answered`` ones the latency was recorded (s, buckets end at ``SECONDS``): those of the callers of the process that
     sent the batch. ``late`` of these took longer than the SLO.
     """
 

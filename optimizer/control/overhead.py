@@ -83,11 +83,11 @@ class OverheadWatch:
         return f"batches take {'; and '.join(told) or 'what their profiles say'}"
 
     def see(self, family: str, batches: Sequence[MeasuredBatch]) -> None:
-        """Batches of a family that ended; those tell of which nothing failed, by routes that are a variant on a device type."""
+        """Batches of a family that ended; those tell of which all was served, by routes that are a variant on a device type."""
         for batch in batches:
             variant, _, device = batch.route.rpartition(".")
             mean, way = self._expected.get((device, variant), ((), ()))
-            if not batch.failed and 1 <= batch.size <= len(mean):
+            if batch.served and 1 <= batch.size <= len(mean):
                 beside = float(way[batch.size - 1])
                 took = _Took(batch.seconds, float(mean[batch.size - 1]) - beside, beside)
                 self._took[family].append(((device, variant), took))

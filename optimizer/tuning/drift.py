@@ -71,7 +71,7 @@ class ServiceWatch:
         """Take in batches in the order of their ends."""
         found: dict[int, list[tuple[float, float, float]]] = {}  # ends, logarithms of the ratios of both times
         for batch in batches:
-            if batch.cold or batch.failed or not 0 < batch.seconds < np.inf:
+            if batch.cold or not batch.served or not 0 < batch.seconds < np.inf:
                 continue
             watched = self._of(batch.function)
             if watched is None or not 1 <= batch.size <= watched[1].largest:

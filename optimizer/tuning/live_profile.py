@@ -123,10 +123,10 @@ class LiveProfile:
         self._starts: dict[int, _Starts] = {}
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
-        """Take in batches; those of another function, and those of which a request failed, tell nothing."""
+        """Take in batches; those of another function, and those of which a request was not served, tell nothing."""
         for batch in batches:
             memory_mb = self.memory_of(batch.function)
-            if memory_mb is None or batch.failed or batch.size < 1 or not 0 < batch.seconds < np.inf:
+            if memory_mb is None or not batch.served or batch.size < 1 or not 0 < batch.seconds < np.inf:
                 continue
             starts = _latest(self._starts, memory_mb, _Starts)
             starts.cold.append(batch.cold)

@@ -70,7 +70,7 @@ class WayWatch:
         """Take in batches. Those tell the way of which all requests were answered to callers of one process."""
         for batch in batches:
             table = self._tables.get((batch.route, batch.table)) if batch.digest == self._digest else None
-            if table is None or batch.failed or len(batch.latencies) != batch.size or batch.size < 1:
+            if table is None or not batch.served or len(batch.latencies) != batch.size or batch.size < 1:
                 continue
             held = table.hold[min(batch.size, len(table.hold) - 1)]
             if held < inf:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+FAILED_FROM = 500
+"""The status from which on an answer breaks a promise however early it comes; below, the fault is its caller's, if there is one."""
+
 
 class MeasuredBatch(NamedTuple):
     """One batch, as the process that sent it saw it end.
@@ -37,10 +40,12 @@ class MeasuredBatch(NamedTuple):
     cold
         Whether the function told that its environment was new.
     failed
-        Requests of it that were answered with another status than 2xx.
+        Requests of it that failed by no fault of their callers: with ``FAILED_FROM`` or above.
     latencies
-        From arrival to answer (s), one for each request answered with 2xx to a caller of the process that reports; of hundreds, as
-        many as the store keeps of a batch, at evenly spaced ranks.
+        From arrival to answer (s), one for each other request of a caller of the process that reports; of hundreds, as many as the
+        store keeps of a batch, at evenly spaced ranks.
+    rejected
+        Whether one of the others was answered with another status than 2xx, as a body is that cannot be read.
     """
 
     ended_at: float
@@ -55,6 +60,12 @@ class MeasuredBatch(NamedTuple):
     cold: bool
     failed: int
     latencies: tuple[float, ...]
+    rejected: bool = False
+
+    @property
+    def served(self) -> bool:
+        """Whether all its requests were: only then are its times those of a batch of its size."""
+        return not (self.failed or self.rejected)
 
     @property
     def first_came(self) -> float:

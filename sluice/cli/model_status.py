@@ -1,12 +1,12 @@
 """How a model stands: its plan, whether what that promises is kept, and what it cost, from what the buffers recorded.
 
 No clock and no I/O; ``status.py`` reads and shows. Of what was recorded the newest ``window`` seconds say whether a promise is
-kept, and all of it what it cost. A request counts as late where it was answered later than promised, or with another status than
-2xx, or where it had no answer, as one that is refused before it is in a batch: these are in no record, and each process counts
-them (``unanswered.py``). Costs are those of functions:
-the GB-seconds that were billed, or where nobody told these those of the function's own time, to which INIT of a cold start comes,
-and the fee of an invocation for each batch; so are those of a function behind HTTP whose plan names its memory size. Of workers
-they are their hours, where a price is told. What is not told, or has no price, is not known.
+kept, and all of it what it cost. A request counts as late where it was answered later than promised, or with 5xx, or where it had
+no answer, as one that is refused before it is in a batch: these are in no record, and each process counts them
+(``unanswered.py``). Costs are those of functions: the GB-seconds that were billed, or where nobody told these those of the
+function's own time, to which INIT of a cold start comes, and the fee of an invocation for each batch; so are those of a function
+behind HTTP whose plan names its memory size. Of workers they are their hours, where a price is told. What is not told, or has no
+price, is not known.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ class _Run:
                 for batch in found.batches:
                     variant, _, device = batch.route.rpartition(".")
                     expected = described.profiles[device, variant].service.mean_response[batch.size - 1]
-                    beyond += [] if batch.failed else [batch.seconds - float(expected)]
+                    beyond += [batch.seconds - float(expected)] if batch.served else []
             reader.close()
         return float(np.mean(beyond)), float(np.quantile(beyond, 0.95))
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+import struct
 import uuid
 
+import msgspec
 import pytest
 import redis
 
@@ -12,7 +14,7 @@ from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.arrival_stream import stream_key
 from sluice.buffer_service.batch_record import MOST_LATENCIES, few_latencies
-from sluice.buffer_service.batch_stream import batch_stream_key, pack_batches
+from sluice.buffer_service.batch_stream import BATCHES, FIELD, batch_stream_key, pack_batches, unpack_batches
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
@@ -60,7 +62,9 @@ async def test_both_stores_keep_the_newest_batches_dated_by_their_own_clock(queu
     memory = MemoryStore(backend, A).queue(model, Limits(batches_kept=1000))
     await memory.install(NO_BATCHING)
     for call in range(3):
-        events = Events(measured=[measured(age=0.5, cold=True, route="r"), measured(0.5, function="g", failed=1, latencies=())])
+        events = Events(
+            measured=[measured(age=0.5, cold=True, rejected=True, route="r"), measured(0.5, function="g", failed=1, latencies=())]
+        )
         for each in (queue, memory):
             await each.advance(events, now=10.0 + call)
     kept = list(backend.batches[model].batches)
@@ -175,22 +179,45 @@ async def test_a_buffer_tells_what_its_function_took_and_how_long_callers_waited
         if (batch := decode_batch(payload)).describe:
             return await function(payload)
         await asyncio.sleep(0.01)
-        answers = [Answer(item.id, 500 if item.body == b'"bad"' else 200, item.content_type, item.body) for item in batch.items]
+        status = {b'"bad"': 500, b'"wrong"': 400}
+        answers = [Answer(item.id, status.get(item.body, 200), item.content_type, item.body) for item in batch.items]
         return encode_answers(answers, Measured(service=0.008, billed=0.009, cold=True))
 
     store = RedisStore(redis_server.url, A)
-    async with serving(invoke, constructors.size_or_timeout(2, 5.0), store) as buffer:
-        answers = await asyncio.gather(buffer.post("/models/m", b'"good"'), buffer.post("/models/m", b'"bad"'))
-        assert sorted(status for status, *_ in answers) == [200, 500]
+    async with serving(invoke, constructors.size_or_timeout(3, 5.0), store) as buffer:
+        answers = await asyncio.gather(*(buffer.post("/models/m", body) for body in (b'"good"', b'"bad"', b'"wrong"')))
+        assert sorted(status for status, *_ in answers) == [200, 400, 500]
         _, _, description = await buffer.get("/v2/models/m")
     reader = RecordReader(redis_server.url, "m")
     [batch] = reader.batches().batches
     reader.close()
-    assert (batch.size, batch.failed, batch.function, batch.cold, batch.table, batch.route) == (2, 1, "f", True, 0, "")
+    assert (batch.size, batch.failed, batch.rejected) == (3, 1, True)  # whose mistake it was, and of whom it is a latency
+    assert (batch.function, batch.cold, batch.table, batch.route) == ("f", True, 0, "")
     assert batch.service == pytest.approx(0.008) and batch.billed == pytest.approx(0.009)
-    assert 0.008 < batch.seconds <= batch.latencies[0] and len(batch.latencies) == 1
+    assert 0.008 < batch.seconds <= min(batch.latencies) and len(batch.latencies) == 2
     assert batch.digest
     assert batch.digest.encode() in description
+
+
+OLD_ROW = struct.Struct("<HHBBIIHffff")
+"""As versions have it that know of no rejection; the fourth is 1 where the batch was cold."""
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_what_earlier_versions_wrote_is_read_and_who_was_rejected_has_failed_there(cold):
+    rows = OLD_ROW.pack(0, 1, 0, cold, 3, 2, 1, 0.0, 0.25, 0.125, 0.5) + struct.pack("<f", 0.75)
+    entry = {FIELD: struct.pack("<d", 10.0), BATCHES: msgspec.msgpack.encode(("", ["f", "d"], rows))}
+    wanted = measured(size=3, failed=2, latencies=(0.75,), cold=cold, billed=0.5)._replace(ended_at=10.0)
+    assert unpack_batches(b"1-0", entry).batches == (wanted,)
+
+
+@pytest.mark.parametrize(("cold", "rejected", "seen_as"), [(False, False, 0), (True, False, 1), (False, True, 2), (True, True, 3)])
+def test_earlier_versions_take_a_batch_with_a_rejected_request_for_a_cold_one(cold, rejected, seen_as):
+    packed = pack_batches([measured(cold=cold, rejected=rejected)])
+    _, _, rows = msgspec.msgpack.decode(packed)
+    assert OLD_ROW.unpack_from(rows)[3:7] == (seen_as, 2, 0, 2) and len(rows) == OLD_ROW.size + 2 * 4
+    [read] = unpack_batches(b"1-0", {FIELD: struct.pack("<d", 10.0), BATCHES: packed}).batches
+    assert (read.cold, read.rejected) == (cold, rejected)
 
 
 def test_packing_keeps_what_a_float_holds():

@@ -27,11 +27,15 @@ from sluice.buffer_service.page.buffers import Buffers
 from sluice.buffer_service.page.door import KEEP
 from sluice.buffer_service.presence import OtherPlan, Presence, Presences
 from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.unanswered import UnansweredCounts
 from sluice.cli import model_status
+from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers
 from sluice.local.redis_server import RedisServer
 from sluice.optimizer.billing import default_prices
 from sluice.optimizer.billing.prices import HOURS_PER_MONTH
+from sluice.optimizer.tuning.promise import PromiseWatch
 from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, plan, serving
 from tests.buffer_service.test_page_buffers import Known, heard
 from tests.buffer_service.test_page_decisions import Journal, entry
@@ -389,6 +393,34 @@ async def test_a_buffer_tells_the_same_without_a_redis(exit_of: Exit) -> None:
         assert promise == {"percentile": 95.0, "latency": 0.5, "late_percent": 0.0, "kept": True, "exact": False}
         assert told["digest"] == plan(policy).digest and told["spent"]["usd"] is None
         assert (told["unanswered"]["by_error"], told["other_plans"]) == ({}, [])
+
+
+async def test_a_callers_mistake_breaks_no_promise_here_nor_where_control_or_the_metrics_count(
+    exit_of: Exit, deployment: Deployment
+) -> None:
+    slow = 0.6  # s, where 0.5 is promised
+    statuses = {b"1": 200, b'"wrong"': 400, b'"late"': 400, b'"broken"': 500}
+    bodies = [b"1"] * 20 + [b'"wrong"'] * 77 + [b'"late"', b'"broken"', b'"broken"']
+
+    async def answer(payload: bytes) -> bytes:
+        items = decode_batch(payload).items
+        if any(item.body == b'"late"' for item in items):
+            await asyncio.sleep(slow)
+        return encode_answers([Answer(item.id, statuses[item.body], item.content_type, item.body) for item in items])
+
+    await asyncio.to_thread(deployment.put, plan(NO_BATCHING))
+    store = RedisStore(deployment.url, "tttttttt", deployment.namespace)
+    async with serving(answer, NO_BATCHING, store) as buffer:  # type: ignore[arg-type]
+        await asyncio.gather(*(buffer.post("/models/m", body) for body in bodies))
+        _, _, metrics = await buffer.get("/metrics")
+    code, said, _ = await asyncio.to_thread(exit_of, "status", "--json", *deployment.where)
+    assert b'sluice_slo_violations_total{model="m"} 3.0' in metrics
+    [promise] = json.loads(said)["models"][0]["promises"]
+    assert (code, promise["late_percent"], promise["kept"]) == (0, 3.0, True)
+    reader, watch = RecordReader(deployment.url, "m", deployment.namespace), PromiseWatch(Slo(0.5))
+    watch.see(reader.batches().batches)
+    reader.close()
+    assert watch.late == 0.03
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ def test_no_more_than_a_part_of_the_slo_is_planned_with() -> None:
 
 def test_what_failed_and_what_is_of_no_profile_tells_nothing() -> None:
     watch = OverheadWatch(FLEET)
-    for strange in (batch(0.1, failed=1), batch(0.1, route="three.gpu"), batch(0.1, route=""), batch(0.1, size=0)):
+    rejected = batch(0.1)._replace(rejected=True)
+    for strange in (rejected, batch(0.1, failed=1), batch(0.1, route="three.gpu"), batch(0.1, route=""), batch(0.1, size=0)):
         watch.see("a", [strange] * FEWEST)
     watch.see("a", [batch(0.1)._replace(size=5)] * FEWEST)
     assert not watch.settle(0.0) and watch.seconds["a"] == 0

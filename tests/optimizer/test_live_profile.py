@@ -28,6 +28,13 @@ def test_without_batches_the_profile_stays_as_it_is() -> None:
     assert LiveProfile(profile()).profile() == profile()
 
 
+@pytest.mark.parametrize("not_all", [{"failed": 1}, {"rejected": True}])
+def test_batches_of_which_not_all_was_served_tell_nothing(not_all: dict[str, int]) -> None:
+    live = LiveProfile(profile())
+    live.see([batch._replace(**not_all) for batch in batches(400, 0, 1.3)])
+    assert live.profile() == profile()
+
+
 def test_sizes_that_were_seen_are_measured_and_the_others_keep_the_shape() -> None:
     live = LiveProfile(profile())
     live.see(batches(400, 0, 1.3))

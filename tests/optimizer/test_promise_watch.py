@@ -50,6 +50,12 @@ def test_requests_that_failed_were_not_served_in_time() -> None:
     assert watch.late == 205 / 1505 and watch.percentile == np.inf
 
 
+def test_requests_that_were_rejected_in_time_break_no_promise() -> None:
+    watch = PromiseWatch(SLO)
+    watch.see([answered(i / 10, (0.1,) * 5)._replace(rejected=True) for i in range(200)])
+    assert watch.alarm is None and (watch.late, watch.percentile) == (0.0, 0.1)
+
+
 @pytest.mark.full
 def test_twenty_percent_late_is_noticed_within_ten_seconds_at_fifty_requests_a_second() -> None:
     for seed in range(5):

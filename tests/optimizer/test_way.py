@@ -78,6 +78,7 @@ def test_too_few_batches_and_those_that_cannot_tell_leave_it_open() -> None:
     silent.see(batches)  # no plan is followed
     silent.follow(PLAN)
     silent.see([b._replace(failed=1) for b in batches])
+    silent.see([b._replace(rejected=True) for b in batches])
     silent.see([b._replace(latencies=()) for b in batches])  # other processes have the callers
     silent.see([b._replace(digest="another") for b in batches])
     silent.see([b._replace(table=1) for b in batches])
