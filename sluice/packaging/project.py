@@ -99,13 +99,13 @@ def read_project(root: Path, environment: str = "") -> Project:
     """The project in a folder, its model found; raises ``InvalidInput``.
 
     ``environment`` is that of the settings, as ``sam deploy --config-env`` has it; ``""`` is ``default`` where there is one, or
-    else the first.
+    else the first, of those with parameters if any has some.
     """
     settings = _settings(root)
     known = [name for name, of in settings.items() if isinstance(of, dict)]
     allowed = f"one of those in {root / SETTINGS}: {', '.join(known) or 'none'}"
     require(not environment or environment in known, "--config-env", environment, allowed)
-    environment = environment or _first(settings)
+    environment = environment or _first(settings, known)
     parameters = _parameters(root, settings, environment)
     for name in ("ModelName", "Model"):
         if name not in parameters:
@@ -140,10 +140,11 @@ def _settings(root: Path) -> dict[str, object]:
         raise InvalidInput("file", str(path), f"TOML that can be read ({error})") from None
 
 
-def _first(settings: dict[str, object]) -> str:
+def _first(settings: dict[str, object], known: list[str]) -> str:
     """The environment that is meant where none is named."""
-    deployed = [name for name in settings if _below(settings, name, "deploy", "parameters", "parameter_overrides") is not None]
-    return DEFAULT if DEFAULT in deployed or not deployed else deployed[0]
+    deployed = [name for name in known if _below(settings, name, "deploy", "parameters", "parameter_overrides") is not None]
+    meant = deployed or known or [DEFAULT]
+    return DEFAULT if DEFAULT in meant else meant[0]
 
 
 def _below(settings: object, *keys: str) -> object:

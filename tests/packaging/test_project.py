@@ -134,6 +134,10 @@ def test_a_template_of_ones_own_may_have_more_parameters(tmp_path):
             '[default.deploy.parameters]\nparameter_overrides = "ModelName=iris"',
             "Model in default.deploy.parameters.parameter_overrides of .*: none was given",
         ),
+        (
+            '[dev.deploy.parameters]\nparameter_overides = "ModelName=iris"\n[prod.deploy.parameters]\nparameter_overides = []',
+            "dev.deploy.parameters.parameter_overrides of .*: none was given",
+        ),
         ('[prod.deploy.parameters]\nparameter_overrides = "Model=m.py:M"', "ModelName in prod.deploy.* of .*: none was given"),
         (
             '[default.deploy.parameters]\nstack_name = "1st"\nparameter_overrides = "ModelName=iris Model=m.py:M"',
