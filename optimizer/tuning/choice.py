@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sluice.optimizer.tuning.trials import LEAST_QUICKER, MOST, Tried
 
 SAME_COST = 0.001  # of it, up to which plans cost the same: the one in force stays, or the one with the fewest late comes
-ROOM = 0.5  # of what a promise allows to be late, beyond which a table does not come because answers come sooner in the mean
+ROOM = 0.5  # of what a promise allows to be late: what uses more comes neither to be quicker in the mean nor where it is unsure
 DEAR, HALF = 2.0, 0.5  # so many times the cost buys no certainty, and is paid where no more than this part fails
 BROKEN = 5.0  # windows: what a window costs in which a promise is broken, beside what its requests do
 
@@ -34,7 +34,7 @@ def choose(tried: Sequence[Tried], serving: Tried | None, requests: float) -> Ch
     if not sure:
         return Choice(least_failing(tried), ())
     best = cheapest(sure, serving)
-    likely = [one for one in tried if one not in sure and one.failing.beyond <= 0 and one.price < best.price]
+    likely = [one for one in tried if one not in sure and one.most_used <= ROOM and one.price < best.price]
     if not likely or best.of.setup.servers is not None:
         return Choice(best, sure)
     at_least = min(one.expected_usd(requests, BROKEN) for one in sure if one in (best, serving))

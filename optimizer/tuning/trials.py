@@ -154,6 +154,12 @@ class Tried:
         return Failing(beyond, seconds, chance, max(late.value for late, _ in each))
 
     @property
+    def most_used(self) -> float:
+        """What was late, of what each promise allows."""
+        slos = enumerate(self.of.setup.slos)
+        return max(run.late[k].value / slo.error_budget for k, slo in slos for run in self.runs)
+
+    @property
     def most_late(self) -> float:
         """What is late in the next window at the most, of what each promise allows."""
         slos = enumerate(self.of.setup.slos)

@@ -56,10 +56,10 @@ def page(rows: Sequence[Row]) -> str:
                 are fit the cheapest is taken, recent arrivals weighing more, and of those within a thousandth of it the one with
                 the fewest late, or what is in force; one that rests on a fit, as workers alone do, must be 1 % cheaper. Of fixed
                 workers, whose tables cost the same, it is the one of least energy, or where none is known of least latency in the
-                mean among those that use at most half of what the promise allows to be late. One that did keep the promise where it
-                was rehearsed, and is not sure of it, is taken where to be sure costs more than it is worth: a window that breaks
-                the promise counts as five more, in proportion to its chance beyond the one per cent, and what a change costs in as
-                long as the plan in force has served comes to it.""",
+                mean among those that use at most half of what the promise allows to be late. One that is not sure of the
+                promise, of which it used no more than half where it was rehearsed, is taken where to be sure costs more than it is
+                worth: a window that breaks the promise counts as five more, in proportion to its chance beyond the one per cent,
+                and what a change costs in as long as the plan in force has served comes to it.""",
                 """**It changes little.** Another plan comes where what it saves, at the lower end of its interval on the same
                 arrivals, in as long as the plan in force has served, five minutes at the least and an hour at the most, is more
                 than its cold environments cost; no more than once a minute, and not before requests have
