@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
@@ -22,6 +23,11 @@ from sluice.optimizer.simulation.bill import Bill, block_of
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.tuning.beginning import with_beginning
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("sluice.optimizer.special_functions")
+
+PER_WINDOW = 8  # windows that begin in the time of one
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +43,8 @@ class Rehearsed:
         Share of the requests beyond each SLO.
     next_shares : tuple of NextShare
         Of the requests of the next window, what is late; ``confidence`` is what was asked for.
+    broken : array of bool, shape (windows,)
+        Whether a promise was surely broken in each window that was run; they overlap.
     percentile : Estimate
         Of the first SLO, s.
     """
@@ -49,6 +57,7 @@ class Rehearsed:
     late: tuple[Estimate, ...]
     next_shares: tuple[NextShare, ...]
     confidence: float
+    broken: NDArray[np.bool_]
     percentile: Estimate
     mean_batch_size: float
 
@@ -108,6 +117,7 @@ def rehearse(
     slos: Sequence[Slo],
     n_next: float,
     *,
+    window: float = np.inf,
     confidence: float = 0.95,
     half_life: float = np.inf,
     bias: float = 0.0,
@@ -121,6 +131,8 @@ def rehearse(
         s, ascending; at least as many as intervals need.
     n_next : float
         Requests of the next window, in which the promises are to be kept.
+    window : float
+        Its seconds.
     half_life : float
         Seconds after which an arrival weighs half in the cost.
     bias : float
@@ -148,6 +160,25 @@ def rehearse(
         tuple(estimate_share(happened[since:]) for happened in settled),
         tuple(share_of_next(happened[since:], max(1.0, n_next)) for happened in settled),
         confidence,
+        _broken(times[since:], [happened[since:] for happened in settled], slos, window, confidence),
         estimate_quantile(latency[since:], slos[0].quantile),
         run.mean_batch_size,
     )
+
+
+def _broken(
+    times: Array, late: Sequence[NDArray[np.bool_]], slos: Sequence[Slo], window: float, confidence: float
+) -> NDArray[np.bool_]:
+    """Whether more were late in each window than a promise allows, by more than chance has it of so few requests.
+
+    In a mean over requests a quiet window hardly counts, all of whose requests may be late: a batch never fills in it.
+    """
+    n_windows = max(0, int((times[-1] - times[0] - window) / window * PER_WINDOW)) + 1 if window < np.inf else 1
+    begins = times[0] + np.arange(n_windows) * (window / PER_WINDOW if n_windows > 1 else 0.0)
+    first, end = np.searchsorted(times, begins), np.searchsorted(times, begins + window)
+    n, deviations = end - first, float(special.ndtri(confidence))
+    broken = np.zeros(len(n), dtype=bool)
+    for happened, slo in zip(late, slos, strict=True):
+        so_far, allowed = np.concatenate([[0], np.cumsum(happened)]), slo.error_budget * n
+        broken |= so_far[end] - so_far[first] > allowed + deviations * np.sqrt(allowed * slo.quantile)
+    return broken

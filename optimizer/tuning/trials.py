@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from sluice.batching.documents import Plan, Prediction, ServiceProfile, percentile_name
 from sluice.batching.errors import InvalidInput
@@ -50,6 +52,7 @@ class Trials:
         self.way = way_to_servers(setup, profile)
         self.rate = (len(times) - 1) / float(times[-1] - times[0])
         self.warm: set[str] = set()
+        self.hopeless: list[NDArray[np.bool_]] = []
         self.waiting = 0
         self.all_times = [times, times[0] + (times - times[0]) / to_come] if to_come != 1 else [times]
 
@@ -57,6 +60,13 @@ class Trials:
         """So many requests wait at the beginning: a plan that carries what comes and no more would be late for long."""
         self.waiting = waiting
         self.all_times = [np.concatenate([np.full(waiting, times[0]), times]) for times in self.all_times]
+
+    def compare(self, tried: Sequence[Tried], warm: set[str]) -> None:
+        """Say what all were that were tried, and which functions have environments: windows that all broke tell of none of them."""
+        self.warm = warm
+        self.hopeless = [
+            np.logical_and.reduce(runs) for runs in zip(*([run.broken for run in one.runs] for one in tried), strict=False)
+        ]
 
     def deployment(self, plan: Plan) -> Deployment:
         """What a plan runs on; raises ``InvalidInput`` where its batches are larger than any whose time is known."""
@@ -76,6 +86,7 @@ class Trials:
                 times,
                 self.setup.slos,
                 settings.kept_in * (len(times) - 1) / float(times[-1] - times[0]),
+                window=settings.kept_in,
                 confidence=settings.confidence,
                 half_life=half_life,
                 bias=self.bias + self.way,
@@ -179,7 +190,7 @@ class Tried:
     def keeps(self, warm: set[str]) -> bool:
         """Whether it surely keeps every promise where these functions' environments are there, and the others' start."""
         slos = self.of.setup.slos
-        if not all(run.keeps(slos) for run in self.runs):
+        if self.broke > 0 or not all(run.keeps(slos) for run in self.runs):
             return False
         late = self._late_at_start(warm)
         return late == 0 or all(run.keeps(slos, late) for run in self.runs)
@@ -202,7 +213,13 @@ class Tried:
     def chance_of_breaking(self, warm: set[str]) -> float:
         """With which chance the next window breaks a promise."""
         late = self._late_at_start(warm)
-        return max(run.chance_of_breaking(self.of.setup.slos, late) for run in self.runs)
+        return max(self.broke, *(run.chance_of_breaking(self.of.setup.slos, late) for run in self.runs))
+
+    @property
+    def broke(self) -> float:
+        """The share of the windows that broke a promise, of those that some plan kept."""
+        shares = ((run.broken & ~all_broke).mean() for run, all_broke in zip(self.runs, self.of.hopeless, strict=False))
+        return float(max(shares, default=0.0))
 
     def _late_at_start(self, warm: set[str]) -> float:
         """The share of the next window that is late while environments start of functions that have none."""

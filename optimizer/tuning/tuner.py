@@ -538,12 +538,12 @@ class Tuner:
 
     def _choose(self, of: Trials, trigger: Trigger, held: _Held | None) -> Decision:
         settings, slos, now = self.settings, self.setup.slos, of.now
-        serving = None
+        serving, warm = None, set[str]()
         if self._plan is not None:
             route = single_route(self._plan)
             made = self._proposals.get(self._base.digest)
             serving = of.tried(replace(made, name=f"in force: {made.name}") if made else Proposal("in force", self._base))
-            of.warm = set(route.functions)
+            warm = set(route.functions)
         known = {proposal.plan.digest: proposal for proposal in (self._given, *self._proposals.values()) if proposal is not None}
         wanted = [proposal for proposal in known.values() if not self._shuns(proposal.plan, now)]
         tried = [found for proposal in wanted if (found := of.tried(proposal)) is not None]
@@ -552,6 +552,7 @@ class Tuner:
             tried.append(serving)
         if not tried:
             return self._stays(now, trigger, "of no plan it is known what its batches take")
+        of.compare(tried, warm)
         horizon = min(settings.horizon, max(now - self._began, settings.kept_in))
         choice = choose(tried, serving, of.rate * horizon)
         best, alarm = choice.best, ""

@@ -49,7 +49,8 @@ def page(rows: Sequence[Row]) -> str:
                 while less was seen than environments are kept for, behind a first run over the same arrivals, in which they
                 start. A plan is fit to serve if the next five minutes surely keep the promise: a prediction interval on the
                 means of blocks, with 99 % confidence, to which those are added whom new environments would make late:
-                each five minutes of the arrivals are run as if the plan came before them, and where most more are late counts. If
+                each five minutes of the arrivals are run as if the plan came before them, and where most more are late counts.
+                Nor may it have broken the promise in any five minutes in which another kept it. If
                 yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well, unless the record
                 has a hole there; what came yesterday is known after a restart too. Before workers that only carry so much, they
                 are run at the most that a rate may be which was seen for less than a minute. Of the plans that

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.policy import size_or_timeout
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation.batch_means import NextShare, share_of_next
 from sluice.optimizer.simulation.event_loop import simulate_deployment
@@ -13,8 +14,10 @@ from sluice.optimizer.tuning.beginning import begin
 from sluice.optimizer.tuning.canary import single_route
 from sluice.optimizer.tuning.candidates import every_load, unbatched
 from sluice.optimizer.tuning.deployments import deployment_of
-from sluice.optimizer.tuning.setup import TuningSetup
+from sluice.optimizer.tuning.proposal import Proposal
+from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans
+from sluice.optimizer.tuning.trials import Trials
 
 SLO = Slo(0.6, 95)
 SIZES = 1, 2, 4, 8, 16, 32
@@ -80,6 +83,26 @@ def test_where_many_are_late_what_surely_keeps_the_promise_is_bought_whatever_it
     run = simulate_control(setup, times, changes=[ServiceChange(float(times[4500]), 1.6)])
     assert run.plans[-1][1].memory_mb == 3538
     assert (late_by_window(run, 0.3)[-3:] <= 0.05).all()
+
+
+def test_a_plan_whose_batches_fill_in_bursts_alone_is_not_sure_of_a_median_that_quiet_minutes_break() -> None:
+    """Of all requests a tenth is late, as many as come in the quiet minutes: there no batch fills in time."""
+    setup, rng = setup_of(slo=Slo(0.6, 50)), np.random.default_rng(5)
+    bursty = np.concatenate([100 * k + rng.uniform(0, 20, 500) for k in range(12)])
+    quiet = rng.uniform(1200, 1800, 600)
+    times = 1.7e9 + np.sort(np.concatenate([bursty, quiet]))
+    assert setup.profile is not None
+    table = PolicyDocument.of(size_or_timeout(4, 1.2))
+    plan = Plan(model="m", function="f-1769", policy=table, slo=setup.slos[0], memory_mb=1769)
+    trials = Trials(setup, TuningSettings(), setup.profile, float(times[-1]), 0.0, times)
+    waits, calm = (trials.tried(each) for each in (Proposal("waits", plan), unbatched(setup)[0]))
+    assert waits is not None and calm is not None
+    assert waits.keeps(set()) and waits.runs[0].late[0].value < 0.2  # by the mean over requests
+    trials.compare([waits, calm], set())
+    assert not waits.keeps(set()) and waits.chance_of_breaking(set()) > 0.15
+    assert calm.keeps(set())
+    trials.compare([waits, waits], set())  # of windows that nothing keeps it is not told apart
+    assert waits.keeps(set())
 
 
 # --- what begins without an environment
