@@ -31,7 +31,7 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import without_password
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.recommend.words import milliseconds, two_digits
 from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
 from sluice.optimizer.simulation.function import LARGEST_BATCH
@@ -707,7 +707,7 @@ class Tuner:
 
 def _certainty(choice: Choice) -> str:
     """What it would cost to be sure, in words."""
-    return f"to keep it surely costs {100 * choice.certainty:.2g} % more"
+    return f"to keep it surely costs {two_digits(choice.certainty)} % more"
 
 
 def _differ(one: ServiceProfile, other: ServiceProfile) -> bool:
