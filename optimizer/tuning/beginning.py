@@ -37,7 +37,7 @@ class Beginning:
 def begin(
     deployment: Deployment, times: Array, slos: Sequence[Slo], window: float, *, bias: float = 0.0, seed: int = 0
 ) -> Beginning:
-    """Run every window of the arrivals (s) as if the plan came into force before it, and beside it all as they came.
+    """Run every window of the arrivals (s) as if the plan came into force before it, and beside it all behind a run of the same.
 
     All windows are run as one, so far from each other that no environment lasts from one to the next. ``bias`` and ``seed`` are
     those of ``rehearse``.
@@ -49,14 +49,14 @@ def begin(
         beside=[replace(side, environments=_within(side, window)) for side in deployment.beside],
     )
     new = simulate_deployment(apart, times + 2 * window * which, np.random.default_rng(seed))
-    went_on = simulate_deployment(deployment, with_beginning(deployment, times)[0], np.random.default_rng(seed))
-    n, cold_usd = np.bincount(which), Bill.of(deployment).cold
+    went_on = simulate_deployment(deployment, _twice(times), np.random.default_rng(seed))
+    n, cold_usd = np.maximum(np.bincount(which), len(times) * window / (times[-1] - times[0])), Bill.of(deployment).cold
     names = np.array([side.function for side in deployment.serving])
     late, environments, usd = {}, {}, {}
     for name in dict.fromkeys(names.tolist()):
         mine = names == name
         more = [_late(new, mine, which, slo, bias) - _late(went_on, mine, which, slo, bias) for slo in slos]
-        late[name] = max(0.0, *(float((each / np.maximum(n, n.mean())).max()) for each in more))
+        late[name] = max(0.0, *(float((each / n).max()) for each in more))
         environments[name] = max(0.0, float((_started(new, mine, which) - _started(went_on, mine, which)).mean()))
         usd[name] = environments[name] * float(cold_usd[mine].max())
     return Beginning(late, environments, usd)
@@ -69,10 +69,15 @@ def with_beginning(deployment: Deployment, times: Array) -> tuple[Array, int, in
     still there at the next; of others the first of ``BLOCKS`` + 1 equal parts, which counts but for those that wait for that.
     """
     kept = max((side.environments.keep_alive for side in deployment.serving if side.environments is not None), default=0.0)
-    n, span = len(times), float(times[-1] - times[0])
-    if span >= kept or n < 2 * (BLOCKS + 1):
+    n = len(times)
+    if times[-1] - times[0] >= kept or n < 2 * (BLOCKS + 1):
         return times, 0, n // (BLOCKS + 1)
-    return np.concatenate([times - span * n / (n - 1), times]), n, n // BLOCKS
+    return _twice(times), n, n // BLOCKS
+
+
+def _twice(times: Array) -> Array:
+    """The arrivals behind the same ones."""
+    return np.concatenate([times - (times[-1] - times[0]) * len(times) / (len(times) - 1), times])
 
 
 def _within(side: Serving, window: float) -> Environments | None:

@@ -176,9 +176,10 @@ def _broken(
     n_windows = max(0, int((times[-1] - times[0] - window) / window * PER_WINDOW)) + 1 if window < np.inf else 1
     begins = times[0] + np.arange(n_windows) * (window / PER_WINDOW if n_windows > 1 else 0.0)
     first, end = np.searchsorted(times, begins), np.searchsorted(times, begins + window)
-    n, deviations = end - first, float(special.ndtri(confidence))
-    broken = np.zeros(len(n), dtype=bool)
+    n, broken = end - first, np.zeros(n_windows, dtype=bool)
     for happened, slo in zip(late, slos, strict=True):
-        so_far, allowed = np.concatenate([[0], np.cumsum(happened)]), slo.error_budget * n
-        broken |= so_far[end] - so_far[first] > allowed + deviations * np.sqrt(allowed * slo.quantile)
+        so_far = np.concatenate([[0], np.cumsum(happened)])
+        k = so_far[end] - so_far[first]
+        by_chance = special.betainc(np.maximum(k, 1), n - k + 1, slo.error_budget)  # that so many are late of n, or more
+        broken |= (k > slo.error_budget * n) & (by_chance < (1 - confidence) / n_windows)
     return broken
