@@ -18,7 +18,9 @@ PACKAGE = "scipy.special"
 NAMES = {"digamma": "psi", "hurwitz_zeta": "_zeta"} | {
     name: name
     for name in (
+        "bdtrik",
         "betainc",
+        "betaincinv",
         "chdtr",
         "chdtrc",
         "fdtrc",

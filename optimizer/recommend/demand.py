@@ -20,7 +20,7 @@ from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.application import Application
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, RELAXATIONS, STAGES, Horizon
 from sluice.optimizer.recommend.waits import LONGEST_WAIT, rounded
-from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST, Estimate, estimate_quantile, estimate_share
+from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST, Estimate, estimate_quantile, estimate_share, slowest
 from sluice.optimizer.simulation.chunks import MergedArrivals
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
@@ -179,8 +179,9 @@ class SharedDemand(Demand):
         found = []
         for slo, mine in zip(self.slos, drawn.places, strict=True):
             fewer = _blocks_of(len(mine), blocks)
-            late = ~(run.latency[mine] <= slo.latency)
-            found.append(UNKNOWN if fewer is None else estimate_share(late, confidence, fewer))
+            latency = run.latency[mine]
+            late = ~(latency <= slo.latency)
+            found.append(UNKNOWN if fewer is None else estimate_share(late, confidence, fewer, slowest(latency)))
         return tuple(found)
 
     def by_class(self, run: SimulationResult, drawn: Drawn, confidence: float, blocks: int) -> tuple[ClassSeen, ...]:

@@ -18,7 +18,7 @@ from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.service.mix import SizeMix
-from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST_REQUESTS, Estimate, mean_of_another, share_of_blocks
+from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST_REQUESTS, Estimate, mean_of_another, share_of_blocks, slowest
 from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.chunks import TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment
@@ -143,8 +143,10 @@ def _cold(run: SimulationResult, first: int) -> float:
 
 
 def _late(question: Question, run: SimulationResult, first: int, length: int) -> tuple[Estimate, ...]:
-    late = (~(run.latency[first:] <= slo.latency) for slo in question.slos)
-    return tuple(share_of_blocks(np.count_nonzero(each.reshape(BLOCKS, length), axis=1), length) for each in late)
+    latency = run.latency[first:]
+    which = [slowest(latency), *(~(latency <= slo.latency) for slo in question.slos)]
+    among, *late = (np.count_nonzero(each.reshape(BLOCKS, length), axis=1) for each in which)
+    return tuple(share_of_blocks(each, length, among=among) for each in late)
 
 
 def _deployed(question: Question, candidate: Candidate) -> Deployment:

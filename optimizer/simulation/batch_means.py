@@ -4,10 +4,14 @@ Successive latencies depend on each other. A run is therefore cut into blocks so
 in which the system fills, is left out, and Student's t is applied to the rest. Neighbouring blocks are merged while their means are
 correlated beyond what chance would show, down to ``FEWEST`` blocks.
 
-A quantile's interval is that of the share below it, read back through the empirical distribution, so whether p percent keep an SLO
-has the same answer, asked of the percentile or of the violations, up to what the margin changes between the two.
+A share has the limits of a binomial law (Clopper, Pearson) of as many independent requests as tell as much. What is rare comes in
+clusters, of which blocks may show too few to tell how large they are: then they are taken to be as those of the slowest tenth.
 
-Reference: Law, Simulation Modeling and Analysis, section 9.5.3.
+A quantile's interval is where these limits of the share beyond it are what it leaves, so whether p percent keep an SLO has the same
+answer, asked of the percentile or of the violations, up to what the clusters differ by between the two.
+
+References: Law, Simulation Modeling and Analysis, section 9.5.3; Korn, Graubard, Confidence intervals for proportions with small
+expected number of positive counts estimated from survey data, Survey Methodology 24 (1998).
 """
 
 from __future__ import annotations
@@ -29,6 +33,10 @@ BLOCKS = 32
 FEWEST = 8
 FEWEST_REQUESTS = 2 * (BLOCKS + 1)
 LEAST_UNSURE = 0.02
+OFTEN = 0.1  # of the requests, the slowest: enough for their clusters to be known where those of p99.9 are not
+SAMPLED = 4096  # values, to find these
+ALIKE = 1e-3  # of a value
+GOLDEN = (sqrt(5) - 1) / 2  # its multiples modulo 1 are everywhere alike, and in no step with batches
 
 
 class Estimate(NamedTuple):
@@ -39,7 +47,25 @@ class Estimate(NamedTuple):
     high: float
 
 
-def estimate_share(happened: NDArray[np.bool_], confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
+def slowest(values: Array) -> NDArray[np.bool_]:
+    """Which ``values``, in order of arrival, are the largest tenth, ``nan`` first, as a sample tells; more where many are alike.
+
+    What differs by ``ALIKE`` of itself is: a timeout that many wait for comes with rounding errors, of which no clusters are told.
+    """
+    places = (np.arange(SAMPLED) * GOLDEN % 1 * len(values)).astype(np.int64)
+    return ~(values < (1 - ALIKE) * _at(np.sort(values[places]), 1 - OFTEN))
+
+
+def slowest_of_counts(counts: NDArray[np.int64], values: Array) -> NDArray[np.int64]:
+    """How many these are, by block, of ``counts`` (blocks, n_values) of the ascending ``values`` (n_values,)."""
+    total = np.cumsum(counts.sum(axis=0))
+    value = values[np.searchsorted(total, (1 - OFTEN) * total[-1])]
+    return np.asarray(counts[:, np.searchsorted(values, (1 - ALIKE) * value) :].sum(axis=1))
+
+
+def estimate_share(
+    happened: NDArray[np.bool_], confidence: float = 0.95, blocks: int = BLOCKS, among: NDArray[np.bool_] | None = None
+) -> Estimate:
     """Share of the requests, in order of arrival, to which something ``happened``.
 
     An event that was never seen, or never missed, is still given ``log(2 / (1 - confidence)) / n`` of room: what independent
@@ -52,6 +78,8 @@ def estimate_share(happened: NDArray[np.bool_], confidence: float = 0.95, blocks
         Of the two-sided interval; each end alone is exceeded with half of what is left.
     blocks : int
         Blocks that are counted, at most.
+    among : array of bool, shape (n_requests,), optional
+        What comes more often in clusters of the same kind, this included: of who is late the ``slowest``.
 
     Raises
     ------
@@ -62,15 +90,23 @@ def estimate_share(happened: NDArray[np.bool_], confidence: float = 0.95, blocks
     require(blocks >= 2, "blocks", blocks, "an integer >= 2")
     n = len(happened)
     require(n >= 2 * (blocks + 1), "n_requests", n, f"at least {2 * (blocks + 1)} for an interval")
-    length = n // (blocks + 1)
-    return share_of_blocks(np.count_nonzero(happened[n - blocks * length :].reshape(blocks, length), axis=1), length, confidence)
+    of_those = None if among is None else _counted(among, blocks)
+    return share_of_blocks(_counted(happened, blocks), n // (blocks + 1), confidence, of_those)
 
 
-def share_of_blocks(counts: NDArray[np.int64], length: int, confidence: float = 0.95) -> Estimate:
-    """The same of ``counts`` (blocks,) among ``length`` requests each."""
-    share = float(counts.mean()) / length
-    half = max(_half(_merged(counts / length), confidence), log(2 / (1 - confidence)) / (len(counts) * length))
-    return Estimate(share, max(0.0, share - half), min(1.0, share + half))
+def share_of_blocks(
+    counts: NDArray[np.int64], length: int, confidence: float = 0.95, among: NDArray[np.int64] | None = None
+) -> Estimate:
+    """The same of blocks of ``length`` requests each: its ``counts``, shape (blocks,), and those ``among`` which it is, if any."""
+    share, room, low, high = float(counts.mean()) / length, _room(len(counts) * length, confidence), 0.0, 1.0
+    n = _independent(counts, length, confidence, among)
+    if np.isinf(n):
+        low = high = share
+    if low < share:
+        low = float(special.betaincinv(n * share, n * (1 - share) + 1, (1 - confidence) / 2))
+    if share < high:
+        high = float(special.betaincinv(n * share + 1, n * (1 - share), (1 + confidence) / 2))
+    return Estimate(share, max(0.0, min(low, share - room)), min(1.0, max(high, share + room)))
 
 
 class NextShare(NamedTuple):
@@ -206,22 +242,23 @@ def estimate_quantiles(values: Array, quantiles: Sequence[float], confidence: fl
     n = len(values)
     require(n >= 2 * (blocks + 1), "n_requests", n, f"at least {2 * (blocks + 1)} for an interval")
     # All of them: to select a place takes a sixth of that where values differ, and ten times as long where thousands are equal.
-    ordered = np.sort(values[n - blocks * (n // (blocks + 1)) :])
-    return [_quantile_of(ordered, values, quantile, confidence, blocks) for quantile in quantiles]
+    ordered, among = np.sort(values[n - blocks * (n // (blocks + 1)) :]), _counted(slowest(values), blocks)
+    return [_quantile_of(ordered, values, among, quantile, confidence, blocks) for quantile in quantiles]
 
 
-def _quantile_of(ordered: Array, values: Array, quantile: float, confidence: float, blocks: int) -> Estimate:
-    value = _at(ordered, quantile)
-    shares = estimate_share(values <= value, confidence, blocks), estimate_share(values < value, confidence, blocks)
-    margin_low, margin_high = _margins(*shares)
-    high = np.inf if quantile + margin_low > 1 else _at(ordered, quantile + margin_low)
-    return Estimate(value, _at(ordered, quantile - margin_high), high)
+def _quantile_of(
+    ordered: Array, values: Array, among: NDArray[np.int64], quantile: float, confidence: float, blocks: int
+) -> Estimate:
+    value, length = _at(ordered, quantile), len(values) // (blocks + 1)
+    beyond = _counted(~(values <= value), blocks), _counted(~(values < value), blocks)  # they differ where it is an atom
+    low, high = _levels(beyond, length, among, quantile, confidence)
+    return Estimate(value, _at(ordered, low), np.inf if high > 1 else _at(ordered, high))
 
 
 def estimate_quantile_of_counts(counts: NDArray[np.int64], values: Array, quantile: float, confidence: float = 0.95) -> Estimate:
     """The same of values that were counted by block: ``counts`` (blocks, n_values) of the ascending ``values`` (n_values,)."""
     require(0 < quantile < 1, "quantile", quantile, "a number strictly between 0 and 1")
-    below = np.cumsum(counts, axis=1)
+    beyond = counts.sum(axis=1, keepdims=True) - np.cumsum(counts, axis=1)
     total = np.cumsum(counts.sum(axis=0))
     n = int(total[-1])
 
@@ -229,21 +266,64 @@ def estimate_quantile_of_counts(counts: NDArray[np.int64], values: Array, quanti
         return int(np.searchsorted(total, max(1, ceil(level * n - 1e-9))))
 
     place = at(quantile)
-    length = n // len(counts)
-    strictly = share_of_blocks(below[:, place] - counts[:, place], length, confidence)
-    margin_low, margin_high = _margins(share_of_blocks(below[:, place], length, confidence), strictly)
-    low, high = at(quantile - margin_high), at(quantile + margin_low)
-    return Estimate(float(values[place]), float(values[low]), float(values[high]) if high < len(values) else np.inf)
+    either, among = (beyond[:, place], beyond[:, place] + counts[:, place]), slowest_of_counts(counts, values)
+    low, high = _levels(either, n // len(counts), among, quantile, confidence)
+    reached = at(high) if high <= 1 else len(values)
+    return Estimate(float(values[place]), float(values[at(low)]), float(values[reached]) if reached < len(values) else np.inf)
 
 
-def _margins(up_to: Estimate, below: Estimate) -> tuple[float, float]:
-    """By how much the share at a quantile may be off: of the share up to it, or of that below it, where it is an atom."""
-    return max(s.value - s.low for s in (up_to, below)), max(s.high - s.value for s in (up_to, below))
+def _levels(
+    beyond: tuple[NDArray[np.int64], NDArray[np.int64]], length: int, among: NDArray[np.int64], quantile: float, confidence: float
+) -> tuple[float, float]:
+    """Of which shares below them the values are between which a quantile is; the second is above 1 where none is high enough.
+
+    The limits of ``share_of_blocks`` the other way round: beyond the ends are shares whose limits are what the quantile leaves.
+    """
+    left, room, tail = 1 - quantile, _room(len(beyond[0]) * length, confidence), (1 - confidence) / 2
+    n = min(_independent(counts, length, confidence, among) for counts in beyond)
+    fewest = most = left
+    if np.isfinite(n):
+        fewest = float(special.bdtrik(tail, n, left)) / n if quantile**n <= tail else -1.0
+        most = (float(special.bdtrik(1 - tail, n, left)) + 1) / n
+    return 1 - max(most, left + room), 1 - min(fewest, left - room)
 
 
 def _half(merged: Array, confidence: float) -> float:
     """Half the width of the interval of the mean of block means that hardly depend on each other."""
     return float(special.stdtrit(len(merged) - 1, (1 + confidence) / 2)) * float(merged.std(ddof=1)) / sqrt(len(merged))
+
+
+def _independent(counts: NDArray[np.int64], length: int, confidence: float, among: NDArray[np.int64] | None) -> float:
+    """How many independent requests tell as much of a share as blocks with these ``counts``; ``inf`` where all have the same.
+
+    Larger clusters ``among`` what is more frequent count in full where fewer than one a block was seen, and less the more were.
+    """
+    effect, blocks = _design_effect(counts, length)
+    if among is not None:
+        total, (of_more, blocks_of_more) = int(counts.sum()), _design_effect(np.maximum(counts, among), length)
+        if of_more > effect:
+            effect += (of_more - effect) * (min(1.0, blocks * effect / total) if total else 1.0)
+            blocks = min(blocks, blocks_of_more)
+    widened = float(special.stdtrit(blocks - 1, (1 + confidence) / 2) / special.ndtri((1 + confidence) / 2))
+    return len(counts) * length / (effect * widened**2) if effect > 0 else np.inf
+
+
+def _design_effect(counts: NDArray[np.int64], length: int) -> tuple[float, int]:
+    """By how much the variance of a share exceeds that of independent requests, and from how many blocks this is known."""
+    mean, merged = float(counts.mean()), _merged(counts.astype(np.float64))
+    of_independent = mean * (1 - mean / length) / (len(counts) // len(merged))
+    return float(merged.var(ddof=1)) / of_independent if 0 < mean < length else 0.0, len(merged)
+
+
+def _counted(happened: NDArray[np.bool_], blocks: int) -> NDArray[np.int64]:
+    """How often, by block; the first one is left out."""
+    length = len(happened) // (blocks + 1)
+    return np.asarray(np.count_nonzero(happened[len(happened) - blocks * length :].reshape(blocks, length), axis=1))
+
+
+def _room(n: int, confidence: float) -> float:
+    """What ``n`` independent requests leave open of an event that none of them met."""
+    return log(2 / (1 - confidence)) / n
 
 
 def _at(ordered: Array, quantile: float) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sluice.optimizer.simulation.batch_means import (
     estimate_quantile_of_counts,
     estimate_ratio,
     share_of_blocks,
+    slowest_of_counts,
 )
 from sluice.optimizer.simulation.queue_run import NONE, Progress
 from sluice.optimizer.simulation.tally import Tally, count, upper_edges
@@ -65,11 +67,7 @@ class LatencyStatistics:
 
     def percentile(self, percentile: float) -> Estimate:
         """Percentile (0-100) of the latency in equilibrium, s; what is not answered counts as answered never."""
-        quantile = quantile_of(percentile)
-        unanswered = self._length - self._tally.answered[1:]
-        seen = np.flatnonzero(self._tally.latencies[1:].any(axis=0))  # some hundreds of the bins
-        counts = np.column_stack([self._tally.latencies[1:, seen], unanswered])
-        return estimate_quantile_of_counts(counts, np.append(upper_edges()[seen], np.inf), quantile)
+        return estimate_quantile_of_counts(*self._counted, quantile_of(percentile))
 
     def share_within(self, latencies: Array) -> Array:
         """Share of all arrivals that were answered within these seconds, to the width of a bin."""
@@ -78,7 +76,7 @@ class LatencyStatistics:
 
     def violations(self, k: int = 0) -> Estimate:
         """Share of the requests that in equilibrium are not answered within ``latencies[k]``."""
-        return share_of_blocks(self._length - self._in_time(k)[1:], self._length)
+        return share_of_blocks(self._length - self._in_time(k)[1:], self._length, among=slowest_of_counts(*self._counted))
 
     def violation_ratio(self, k: int = 0) -> float:
         """Share of all arrivals that were not answered within ``latencies[k]``."""
@@ -95,6 +93,13 @@ class LatencyStatistics:
         """
         verdicts = [surely_keeps(self.violations(k), slo) for k, slo in enumerate(slos)]
         return False if False in verdicts else None if None in verdicts or not self.keeps(slos) else True
+
+    @cached_property
+    def _counted(self) -> tuple[Counts, Array]:
+        """Requests by block and latency, (BLOCKS, n_seen), and those seen, (n_seen,), s; the last, ``inf``, of the unanswered."""
+        seen = np.flatnonzero(self._tally.latencies[1:].any(axis=0))  # some hundreds of the bins
+        unanswered = self._length - self._tally.answered[1:]
+        return np.column_stack([self._tally.latencies[1:, seen], unanswered]), np.append(upper_edges()[seen], np.inf)
 
     def _in_time(self, k: int) -> Counts:
         require(0 <= k < len(self.latencies), "k", k, f"the place of one of the {len(self.latencies)} latencies")

@@ -137,25 +137,25 @@ def test_functions_beside_one_another_are_run_and_told_apart(
     tmp_path: Path, document_of: Document, shown_by: Callable[..., str], exit_of: Run, asked: tuple[str, ...]
 ) -> None:
     worker, other, plan = (str(tmp_path / f"{name}.json") for name in ("worker", "other", "plan"))
-    for path, function in ((worker, "http://core:1"), (other, "big-{memory_mb}")):
+    for path, function in ((worker, "http://a:1"), (other, "big-{memory_mb}")):
         law = {"intercept": 0.05, "slope": 0.001}
         Path(path).write_text(json.dumps({"function": function, "service_time": law, "max_batch_size": 8}))
     greedy, alone, late = (
         PolicyDocument.of(table) for table in (policies.greedy(1), policies.no_batching(), policies.size_or_timeout(4, 0.05))
     )
     beside = [Beside("mlp-512", alone), Beside("big-3008", late)]
-    Path(plan).write_bytes(write(Plan(model="m", function="http://core:1", policy=greedy, beside=beside)))
+    Path(plan).write_bytes(write(Plan(model="m", function="http://a:1", policy=greedy, beside=beside)))
     ask = (*asked, "--concurrency", "1", "--worker", f"{worker}:0.04", "--policy", plan, "--slo", "0.5")
     run = document_of(*ask, "--profile", other)["policies"][plan]
     workers, small, big = run["functions"]
-    assert [side["function"] for side in run["functions"]] == ["http://core:1", "mlp-512", "big-3008"]
+    assert [side["function"] for side in run["functions"]] == ["http://a:1", "mlp-512", "big-3008"]
     assert [side["memory_mb"] for side in run["functions"]] == [None, 512, 3008]
     assert sum(side["requests"] for side in run["functions"]) == run["answered"] == 5000
     assert min(side["share"] for side in run["functions"]) > 0.01 and small["mean_batch_size"] == 1 < big["mean_batch_size"]
     assert workers["utilisation"] == run["utilisation"] and workers["cost"]["terms"]["machines"] > 0 == workers["cold_starts"]
     assert sum(side["cost"]["per_request"] for side in run["functions"]) == pytest.approx(run["cost"]["per_request"])
     shown = shown_by(*ask, "--profile", other)
-    assert all(f" % {name}" in shown for name in ("http://core:1", "mlp-512", "big-3008"))
+    assert all(f" % {name}" in shown for name in ("http://a:1", "mlp-512", "big-3008"))
     code, _, stderr = exit_of(*ask)
     assert code == 2 and "beside[1].function: 'big-3008' is not allowed; allowed: a function whose profile is given" in stderr
     code, _, stderr = exit_of(*asked, "--profile", other, "--policy", "no-batching", "--memory", "512")

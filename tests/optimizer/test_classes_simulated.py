@@ -318,7 +318,7 @@ def test_the_statistics_of_each_class_are_those_of_its_requests(monkeypatch: pyt
 
 
 def test_a_run_keeps_its_promises_where_each_class_does() -> None:
-    times = np.arange(4000) * 0.05
+    times = np.arange(4000) * 0.04
     arrivals = TraceArrivals(times, classes=np.arange(4000) % 2)
     table = policies.size_or_timeout(2, 0.05)
 
@@ -358,7 +358,7 @@ def test_classes_that_choose_their_route_are_served_as_each_queue_alone_serves_i
     assert [of.n_requests for of in run.queues] == [len(quick), 20_000 - len(quick)]
     assert [of.request_class.name for of in run.classes] == ["interactive", "page", "report"]
     for k, of in enumerate(run.queues[0].classes):
-        assert of.violations() == pytest.approx(alone.of_class(k).estimate_violations(of.slos[0].latency))
+        assert of.violations() == pytest.approx(alone.of_class(k).estimate_violations(of.slos[0].latency), rel=0.1)
     assert run.queues[0].mean_batch_size == pytest.approx(alone.mean_batch_size)
     assert run.n_batches == sum(of.n_batches for of in run.queues) and run.answered == 20_000
     assert run.cost.per_request == pytest.approx(sum(of.answered * of.cost.per_request for of in run.queues) / 20_000, rel=1e-6)

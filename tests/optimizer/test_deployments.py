@@ -199,7 +199,8 @@ def test_the_statistics_of_chunks_are_those_of_all_requests(monkeypatch: pytest.
     assert run.n_batches == whole.n_batches and run.mean_batch_size == pytest.approx(whole.mean_batch_size)
     assert run.batch_size_pmf == pytest.approx(np.bincount(whole.batch_sizes, minlength=9)[1:] / whole.n_batches)
     for k, slo in enumerate(SLOS):
-        assert run.violations(k) == pytest.approx(whole.estimate_violations(slo))
+        assert run.violations(k).value == whole.estimate_violations(slo).value
+        assert run.violations(k) == pytest.approx(whole.estimate_violations(slo), rel=0.1)  # the slowest tenth by bins, or sampled
         assert run.violation_ratio(k) == pytest.approx(np.mean(~(whole.latency <= slo)))
     for percentile in (50, 95, 99):
         exact = whole.percentile(percentile)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.stats import poisson as poisson_law
 
 from sluice.batching import Policy
@@ -15,7 +16,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.batch_means import estimate_quantile, estimate_share
+from sluice.optimizer.simulation.batch_means import estimate_quantile, estimate_share, share_of_blocks, slowest
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate, simulate_schedule
 from sluice.optimizer.simulation.schedule import Schedule
 from sluice.optimizer.simulation.size_or_timeout import simulate_size_or_timeout
@@ -335,6 +336,48 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     slack = 4 * math.sqrt(0.05 * 0.95 / 300)
     assert np.mean([e.low <= exact <= e.high for e in percentiles]) == pytest.approx(0.95, abs=slack)
     assert np.mean([e.low <= 0.05 <= e.high for e in violations]) == pytest.approx(0.95, abs=slack)
+
+
+@pytest.mark.parametrize(("percentile", "worst"), [(50, 0.025), (95, 0.03), (99, 0.04), (99.9, 0.025)])
+def test_what_is_rare_is_seldom_more_than_the_upper_end(percentile: float, worst: float) -> None:
+    """M/M/1 at load 0.8, whose latency is exponential: with Student's t alone 15 % of the upper ends are too low at p99."""
+    left, rng, runs = 1 - percentile / 100, np.random.default_rng(3), 150
+    exact, below, above = -math.log(left) / (100 - 80), 0, 0
+    for _ in range(runs):
+        run = simulate(policies.greedy(1), np.cumsum(poisson(80).sample(33_000, rng)), exponential(0.01), rng)
+        share = run.estimate_violations(exact)
+        below, above = below + (share.high < left), above + (share.low > left)
+    slack = 3 * math.sqrt(worst * (1 - worst) / runs)
+    assert below / runs < worst + slack and above / runs < 0.025 + slack
+
+
+def test_the_limits_of_what_is_frequent_are_those_of_students_t() -> None:
+    counts = np.random.default_rng(4).negative_binomial(50, 0.05, 32)
+    low, high = share_of_blocks(counts, 20_000)[1:]
+    student = 2 * stats.t(31).ppf(0.975) * counts.std(ddof=1) / math.sqrt(32) / 20_000
+    assert high - low == pytest.approx(student, rel=0.01)
+
+
+def test_the_limits_of_independent_requests_are_those_of_clopper_and_pearson() -> None:
+    happened = np.random.default_rng(6).random(3300) < 0.02
+    seen = np.count_nonzero(happened[100:])
+    ends = stats.beta([seen, seen + 1], [3200 - seen + 1, 3200 - seen]).ppf([0.025, 0.975])
+    assert estimate_share(happened)[1:] == pytest.approx(ends, rel=0.15)
+
+
+def test_what_was_never_seen_may_come_in_clusters_as_what_is_more_frequent() -> None:
+    never, often = np.zeros(33_000, dtype=bool), np.repeat(np.random.default_rng(7).random(3300) < 0.1, 10)
+    alone, among = estimate_share(never), estimate_share(never, among=often)
+    assert 6 < among.high / alone.high < 20 and among.low == alone.low == 0
+
+
+def test_the_slowest_are_a_tenth_or_all_that_are_alike() -> None:
+    rng = np.random.default_rng(8)
+    assert slowest(rng.random(50_000)).mean() == pytest.approx(0.1, abs=0.02)
+    waited = np.where(rng.random(50_000) < 0.3, 0.05 + rng.normal(0, 1e-12, 50_000), rng.uniform(0, 0.04, 50_000))
+    assert (slowest(waited) == (waited > 0.049)).all()
+    lost = np.where(rng.random(50_000) < 0.2, np.nan, waited)
+    assert (slowest(lost) == np.isnan(lost)).all()
 
 
 def test_a_percentile_is_surely_within_the_slo_when_the_violations_are_surely_few() -> None:
