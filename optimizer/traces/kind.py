@@ -89,15 +89,17 @@ def _has_counts(name: str) -> bool:
 
 def is_time(name: str) -> bool:
     """Whether a column has times by its name."""
-    return _TIME_NAME.search(name) is not None and not _GAP_NAME.search(name)
+    return _TIME_NAME.search(name) is not None and not is_gap(name)
 
 
-def bins_of(times: Numbers) -> Indices | None:
-    """The number of the bin that begins at each of some times, from 0 on; ``None`` where they are not evenly spaced, but for bins
-    that are left out.
-    """
+def is_gap(name: str) -> bool:
+    """Whether a column has times between arrivals by its name."""
+    return _GAP_NAME.search(name) is not None
+
+
+def bins_of(times: Numbers, width: float) -> Indices | None:
+    """The number of the bin of that width that begins at each of some times, from 0 on; ``None`` where one does not begin there."""
     gaps = np.diff(times)
-    width = float(np.median(gaps)) if len(gaps) else 0.0
     steps = np.round(gaps / width) if width > 0 else np.zeros(len(gaps))
     if len(times) < MIN_BINS or (steps < 1).any() or (np.abs(gaps - steps * width) > 1e-3 * width).any():
         return None
@@ -111,14 +113,13 @@ def require_no_bins(times: Numbers, scale: float, unread: tuple[str, ...], sourc
     the columns are not ``headed``. ``scale`` is what a unit of the times has of seconds. Bins may be left out.
     """
     counts = [name for name in unread if _has_counts(name) and not _OF_A_REQUEST.search(name)]
-    perhaps = [name for name in unread if not headed or _ANY_NAME.search(name)]
+    perhaps = [name for name in unread if not headed or (_ANY_NAME.search(name) and not _OF_A_REQUEST.search(name))]
     if not (counts or perhaps):
         return
     name = (counts or perhaps)[0]
-    bins = bins_of(times)
-    if bins is None:
+    width = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    if bins_of(times, width) is None:
         return
-    width = (times[-1] - times[0]) / float(bins[-1])
     seconds, rate = float(f"{width * scale:.6g}"), _RATE_NAME.search(name)
     if not counts and seconds % 60:
         return

@@ -42,6 +42,7 @@ from sluice.optimizer.traces.kind import (
     Untold,
     assumed_kind,
     bins_of,
+    is_gap,
     is_time,
     named_unit,
     require_no_bins,
@@ -415,21 +416,33 @@ def _of_counts(path: Path, found: Column, column: str | None, width: float, sour
         names = ", ".join(filter(None, (found.name, *found.others)))
         told = f"the name of the counts among {names}" if found.name is not None else "a first line that names the columns"
         raise InvalidInput(f"{source}: column", None, told)
-    name, bins = next(_bins_by_time(path, found, source), ("", None))
+    bins, note = None, ""
+    if by_time := list(_bins_by_time(path, found, width, source)):
+        name, bins = min(by_time, key=lambda each: int(np.diff(each[1]).min()))  # in the unit in which bins follow each other
+        apart, left_out = int(np.diff(bins).min()), int(bins[-1]) + 1 - len(bins)
+        if apart > 1:
+            note, bins = f"; by column {name} they are {apart * width:g} s apart, which is not heeded", None
+        elif left_out:
+            note = f"; none in the {left_out} that column {name} leaves out"
     times = spread_counts(found, width, source, rng, bins)
     _require_arrivals(len(times), source)
-    left_out = 0 if bins is None else int(bins[-1]) + 1 - len(bins)
-    empty = f"; none in the {left_out} that column {name} leaves out" if left_out else ""
-    return Trace(np.diff(times), source, f"counts per {width:g} s, placed in their bins at random{empty}")
+    return Trace(np.diff(times), source, f"counts per {width:g} s, placed in their bins at random{note}")
 
 
-def _bins_by_time(path: Path, found: Column, source: str) -> Iterator[tuple[str, Indices]]:
-    """The columns of times beside one of counts that are evenly spaced, and the bin of each row by them."""
-    for name in filter(is_time, found.others if found.name is not None else ()):
+def _bins_by_time(path: Path, found: Column, width: float, source: str) -> Iterator[tuple[str, Indices]]:
+    """The columns beside one of counts that have times at which bins of so many seconds begin, and the bin of each row by them.
+
+    The first may have another name: it does where its type tells so, or bins are whole minutes. Plain numbers may be in any unit.
+    """
+    for place, name in enumerate(found.others if found.name is not None else ()):
+        if is_gap(name) or (place and not is_time(name)):
+            continue
         with suppress(InvalidInput):
             times = _column_or_logs(path, name, source)
-            if isinstance(times, Column) and times.means != "interarrivals" and np.isfinite(times.values).all():
-                bins = bins_of(times.values)
+            assert isinstance(times, Column)
+            told = times.means == "timestamps" or (not times.means and (is_time(name) or width % 60 == 0))
+            for unit in [times.tick] if times.means else SECONDS.values():
+                bins = bins_of(times.values, width / unit) if told and np.isfinite(times.values).all() else None
                 if bins is not None:
                     yield name, bins
 

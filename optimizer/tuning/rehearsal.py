@@ -160,13 +160,13 @@ def rehearse(
         tuple(estimate_share(happened[since:]) for happened in settled),
         tuple(share_of_next(happened[since:], max(1.0, n_next)) for happened in settled),
         confidence,
-        _broken(times[since:], [happened[since:] for happened in settled], slos, window, confidence),
+        broken_windows(times[since:], [happened[since:] for happened in settled], slos, window, confidence),
         estimate_quantile(latency[since:], slos[0].quantile),
         run.mean_batch_size,
     )
 
 
-def _broken(
+def broken_windows(
     times: Array, late: Sequence[NDArray[np.bool_]], slos: Sequence[Slo], window: float, confidence: float
 ) -> NDArray[np.bool_]:
     """Whether more were late in each window than a promise allows, by more than chance has it of so few requests.

@@ -100,7 +100,8 @@ def _require_no_past(past: float, names: tuple[str, ...], of: Situation) -> None
     learns = [name for name in learns if of.workers is None or name not in on_servers]
     told = f"; not {', '.join(on_servers)} with --servers K" if of.workers is None and on_servers else ""
     require(not learns, "past", past, f"more than 0, as {', '.join(learns)} is made from the past{told}")
-    fixed = [name for name, policy in policies.items() if policy.fixed] if len(of.memory_sizes) > 1 else []
+    fixed = [name for name, policy in policies.items() if policy.fixed or (of.worker is None and policy.fixed_on_servers)]
+    fixed = fixed if len(of.memory_sizes) > 1 else []
     chosen = f"more than 0 without --memory MB, as the memory size of {', '.join(fixed)} is chosen by the past"
     require(not fixed, "past", past, chosen)
 
@@ -119,7 +120,8 @@ def workload_options(command: Command) -> Command:
         type=number,
         metavar="PART",
         help="Part of a trace, given without a model, that policies learn from; they run on the rest. Files and control alone need"
-        f" none, nor does a fixed setting of --memory MB: 0 runs all  [default: {PAST:g}; of files alone 0]",
+        " none, nor does a fixed setting of --memory MB, or a policy of --servers K that needs no rate: 0 runs all"
+        f"  [default: {PAST:g}; of files alone 0]",
     )
     @click.option(
         "--speed", type=number, default=1.0, show_default=True, metavar="FACTOR", help="Run the trace so many times as fast."

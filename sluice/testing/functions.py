@@ -85,7 +85,8 @@ class Functions(Mapping[str, Callable[[bytes], Awaitable[bytes]]]):
             answers = await asyncio.get_running_loop().run_in_executor(None, model.answer, batch.items)
             if self._takes is not None:
                 seconds = self._takes(len(batch.items))
-                require(0 <= seconds < inf, "takes", seconds, "a function to seconds >= 0")
+                known = isinstance(seconds, int | float) and 0 <= seconds < inf
+                require(known, "takes", seconds, "a function to seconds >= 0")
                 await asyncio.sleep(seconds)
             return encode_answers(answers)
 

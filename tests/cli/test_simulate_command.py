@@ -337,6 +337,8 @@ def test_a_fixed_setting_of_a_memory_size_learns_nothing_of_a_trace_and_runs_on_
     assert on_two["n_requests"] == 1200 and {"greedy", "static:4"} < set(on_two["policies"])
     code, _, stderr = exit_of(*ask, "--memory", "1769", "--servers", "2", "--policy", "greedy", "--policy", "smdp")
     assert code == 2 and "more than 0, as smdp is made from the past" in stderr
+    code, _, stderr = exit_of(*ask, "--servers", "2", "--policy", "greedy")
+    assert code == 2 and "4,0.05, greedy is chosen by the past" in stderr
     code, _, stderr = exit_of(*ask, "--policy", "gredy")
     assert code == 2 and "policy: 'gredy' is not allowed" in stderr and "did you mean greedy[:B]?" in stderr
 

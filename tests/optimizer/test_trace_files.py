@@ -404,22 +404,39 @@ def test_times_that_are_evenly_spaced_are_arrivals_beside_what_has_no_counts(tmp
     assert len(read_trace(bins_file(tmp_path, f"time,{name}", "{2}.5", range(150)))) == 150
 
 
-@pytest.mark.parametrize("time", MINUTE)
-def test_bins_that_a_column_of_times_leaves_out_are_empty(tmp_path: Path, time: str) -> None:
-    rows = [*range(70), *range(75, 150)]
-    trace = read_trace(bins_file(tmp_path, "time,requests", time, rows), "requests", bin_width=60)
+@pytest.mark.parametrize("time", [*MINUTE, "{2}000"])
+@pytest.mark.parametrize("rows", [[*range(70), *range(75, 150)], [0, 1, *range(3, 400, 3)]])
+@pytest.mark.parametrize("name", ["time", "minute", "window_start"])
+def test_bins_that_a_column_of_times_leaves_out_are_empty(tmp_path: Path, time: str, rows: list[int], name: str) -> None:
+    trace = read_trace(bins_file(tmp_path, f"{name},requests", time, rows), "requests", bin_width=60)
     assert len(trace) == sum(5 + i % 7 for i in range(len(rows)))
-    assert trace.reading.endswith("at random; none in the 5 that column time leaves out")
-    times = np.concatenate([[0.0], np.cumsum(trace.interarrivals)])
-    assert np.diff(times).max() > 299 and times[-1] == pytest.approx(150 * 60, abs=120)
+    assert trace.reading.endswith(f"at random; none in the {rows[-1] + 1 - len(rows)} that column {name} leaves out")
+    assert trace.interarrivals.sum() == pytest.approx((rows[-1] + 1) * 60, abs=120)
 
 
-@pytest.mark.parametrize("header", ["gap,requests", "id,requests", "when,requests"])
-def test_bins_are_one_after_the_other_where_no_times_tell_otherwise(tmp_path: Path, header: str) -> None:
-    rows = np.cumsum([0, 1, 2, 0] * 40) if header.startswith("when") else [*range(70), *range(75, 150)]  # of which no bins can be
-    trace = read_trace(bins_file(tmp_path, header, "{2}", rows), "requests", bin_width=60)
+@pytest.mark.parametrize(
+    ("header", "time", "rows"),
+    [
+        ("gap,requests", "{2}", np.r_[np.arange(70), np.arange(75, 150)]),
+        ("id,requests", "{0}7{1:02}", np.arange(150)),  # as 0700 to 0759, and then 1700
+        ("when,requests", "{2}", np.cumsum([0, 1, 2, 0] * 40)),
+    ],
+)
+def test_bins_are_one_after_the_other_where_no_times_tell_otherwise(tmp_path: Path, header: str, time: str, rows: Any) -> None:
+    trace = read_trace(bins_file(tmp_path, header, time, rows), "requests", bin_width=60)
     assert trace.reading == "counts per 60 s, placed in their bins at random"
-    assert sum(trace.interarrivals) < 60 * len(rows)
+    assert trace.interarrivals.sum() < 60 * len(rows)
+
+
+def test_bins_that_are_told_to_be_shorter_than_their_times_are_apart_are_one_after_the_other(tmp_path: Path) -> None:
+    trace = read_trace(bins_file(tmp_path, "time,requests", "{2}", range(150)), "requests", bin_width=1)
+    assert trace.reading.endswith("at random; by column time they are 60 s apart, which is not heeded")
+    assert trace.interarrivals.sum() < 150
+
+
+@pytest.mark.parametrize("name", ["n_tokens", "total_bytes", "number_of_words"])
+def test_what_one_request_has_many_of_is_no_count_of_requests(tmp_path: Path, name: str) -> None:
+    assert len(read_trace(bins_file(tmp_path, f"time,{name}", "{2}", range(150)))) == 150
 
 
 def test_one_request_a_bin_is_not_assumed_where_columns_have_no_names(tmp_path: Path) -> None:

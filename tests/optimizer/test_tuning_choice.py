@@ -15,6 +15,7 @@ from sluice.optimizer.tuning.canary import single_route
 from sluice.optimizer.tuning.candidates import every_load, unbatched
 from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.proposal import Proposal
+from sluice.optimizer.tuning.rehearsal import broken_windows
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans
 from sluice.optimizer.tuning.trials import Trials
@@ -105,6 +106,19 @@ def test_a_plan_whose_batches_fill_in_bursts_alone_is_not_sure_of_a_median_that_
     assert waits.keeps(set())
 
 
+@pytest.mark.parametrize(("percentile", "rate", "n"), [(99, 0.04, 922), (95, 0.02, 600), (95, 0.1, 400), (50, 0.5, 900)])
+def test_few_requests_that_are_late_by_chance_break_no_window(percentile: float, rate: float, n: int) -> None:
+    """Each is late by itself, half as often as is allowed: of a hundred records about one has a window that looks broken."""
+    setup, looked_broken = setup_of(slo=Slo(0.6, percentile)), 0
+    assert setup.profile is not None
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        times = np.cumsum(rng.exponential(1 / rate, n))
+        late = rng.random(n) < setup.slos[0].error_budget / 2
+        looked_broken += bool(broken_windows(times, [late], setup.slos, 300.0, 0.99).any())
+    assert looked_broken <= 4
+
+
 # --- what begins without an environment
 
 
@@ -118,6 +132,17 @@ def test_what_starts_at_the_beginning_is_part_of_the_change() -> None:
     assert beginning.environments[name] == pytest.approx(cold.sum(), rel=0.4)
     assert 0 < beginning.late[name] < 0.05 and beginning.usd[name] > 0
     assert begin(deployment, times, [Slo(2.0)], 60.0).late == {name: 0}
+
+
+@pytest.mark.parametrize("seconds", [290, 310, 450, 600, 1500])
+def test_what_begins_costs_the_same_however_much_was_seen(seconds: float) -> None:
+    setup, rng = setup_of(init=8.0), np.random.default_rng(1)
+    times = 1.7e9 + np.sort(rng.uniform(0, seconds, 40 * seconds))
+    assert setup.profile is not None
+    deployment = deployment_of(single_route(unbatched(setup)[-1].plan), setup, setup.profile)
+    beginning = begin(deployment, times, [SLO], 300.0)
+    assert beginning.environments[deployment.function] == pytest.approx(320, rel=0.1)
+    assert beginning.late[deployment.function] == pytest.approx(0.027, rel=0.2)
 
 
 def test_as_many_are_foretold_late_as_in_the_window_in_which_it_is_worst_to_begin() -> None:

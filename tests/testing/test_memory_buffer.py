@@ -94,11 +94,12 @@ def test_a_setting_may_have_its_unit():
     assert (answer.status, round(answer.at, 3)) == (504, 0.2)
 
 
-@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), None, "1"])
 def test_a_batch_that_takes_no_time_that_there_is_fails_and_says_so(seconds):
     with memory_buffer(doubled, PAIRS, takes=lambda requests: seconds) as buffer:
         answer = buffer.ask(1)
-    assert answer.status == 500 and f"takes: {seconds} is not allowed" in answer.json["detail"]
+    told = f"takes: {seconds!r} is not allowed; allowed:" if seconds is not None else "takes: none was given; needed:"
+    assert answer.status == 500 and f"{told} a function to seconds >= 0" in answer.json["detail"]
 
 
 def test_a_model_is_named_by_itself_its_class_or_its_function():
