@@ -74,7 +74,7 @@ def what_is_watched() -> list[str]:
                 ],
                 [
                     "`PromiseWatch`",
-                    "the share of requests that failed or were later than the SLO's latency",
+                    "the share of requests that failed (5xx) or were later than the SLO's latency",
                     "bets on lateness, batch by batch, as a Shiryaev-Roberts sum (an e-detector)",
                     "one in 50 000 batches",
                 ],
@@ -98,9 +98,10 @@ def what_is_watched() -> list[str]:
             batches, and a batch that took ten times as long says no more than one that took two or three times as long.""",
             """**Silence says nothing of burstiness.** Pairs of counts in which no request came are left out.""",
             """**All late together is one event.** `PromiseWatch` counts by batch, so that it does not matter how those of
-            one batch depend on each other. Where late batches come in runs it bets less. Requests that failed were not served
-            in time, and count as late.""",
-            """**Cold batches**, those of which a request failed, and sizes that the profile does not have, say nothing of
+            one batch depend on each other. Where late batches come in runs it bets less. Requests that failed (5xx) were not
+            served in time, and count as late; what is the caller's mistake (4xx) counts by when it was answered.""",
+            """**Cold batches**, those of which a request failed or was rejected, and sizes that the profile does not have, say
+            nothing of
             service times.""",
             """**Alarms in vain are heeded more seldom.** A decision that leaves the plan has found it right at the rate of
             then. An alarm at a rate between those at which it was found right is acted on 5 s after the decision before, the
