@@ -62,7 +62,7 @@ class Trials:
         self.all_times = [np.concatenate([np.full(waiting, times[0]), times]) for times in self.all_times]
 
     def compare(self, tried: Sequence[Tried], warm: set[str]) -> None:
-        """Say what all were that were tried, and which functions have environments: windows that all broke tell of none of them."""
+        """Judge plans by the windows that some of those tried kept, and as these functions have environments."""
         self.warm = warm
         self.hopeless = [
             np.logical_and.reduce(runs) for runs in zip(*([run.broken for run in one.runs] for one in tried), strict=False)
