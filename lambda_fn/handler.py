@@ -6,12 +6,10 @@ One line of metrics an invocation (EMF on stdout, about 300 bytes, as much as La
 
 from __future__ import annotations
 
-import time
-
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from . import contract
+from . import clock, contract
 from .answering import answer
 from .loading import load_model
 from .models.memory import WithinMemory
@@ -28,7 +26,7 @@ def handler(event: object, context: object) -> object:
     A model that cannot serve any more, and says so, is not described: that fails too, with its reason.
     """
     global is_new
-    started = time.perf_counter()
+    started = clock.now()
     cold, is_new = is_new, False
     batch = contract.decode_event(event)
     if batch.ping:
@@ -44,5 +42,5 @@ def handler(event: object, context: object) -> object:
     metrics.add_metric("BatchSize", MetricUnit.Count, len(answers))
     metrics.add_metric("ItemFailures", MetricUnit.Count, len(failures))
     metrics.flush_metrics()
-    measured = contract.Measured(service=time.perf_counter() - started, cold=cold)
+    measured = contract.Measured(service=clock.now() - started, cold=cold)
     return contract.for_runtime(contract.encode_answers(answers, measured))

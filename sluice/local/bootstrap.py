@@ -3,7 +3,8 @@
 What may live here: what must happen inside the process so that the duration as Lambda sees it includes it. On Lambda a function of
 ``s`` vCPU that needs ``c`` seconds of CPU takes ``c / s``; here it takes its wall time and then sleeps what is missing. The window
 opens when the event is parsed and closes when the answer is written, so parsing and writing are slowed too, waiting is not, and
-neither is the start of the process (Lambda does not hold that to the share either).
+neither is the start of the process (Lambda does not hold that to the share either). What a function measures of itself has in it
+what is slept afterwards.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from awslambdaric import bootstrap
 from awslambdaric.lambda_runtime_client import LambdaRuntimeClient
 from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller
 
+from sluice.lambda_fn import clock
 from sluice.local.parent_death import die_with
 
 CPU_SHARE = "SLUICE_LOCAL_CPU_SHARE"
@@ -35,9 +37,15 @@ class Throttle:
 
     def end(self) -> None:
         """Sleep what is missing; waiting itself costs no CPU, so one sleep is exact."""
-        missing = (time.process_time() - self._cpu) / self._share - (time.perf_counter() - self._wall)
-        if missing > 0:
-            time.sleep(missing)
+        time.sleep(self._missing)
+
+    def now(self) -> float:
+        """What a clock shows (s) that is read by work which takes so long."""
+        return time.perf_counter() + self._missing
+
+    @property
+    def _missing(self) -> float:
+        return max(0.0, (time.process_time() - self._cpu) / self._share - (time.perf_counter() - self._wall))
 
 
 class Marshaller(LambdaMarshaller):  # type: ignore[misc]
@@ -83,6 +91,7 @@ def main() -> None:
     # Here and not in the runtime's fork: without a preexec_fn a process is started in 0.3 ms of its event loop's time, not 4.
     die_with(int(os.environ.pop(PARENT)))
     throttle = Throttle(float(os.environ.pop(CPU_SHARE)))
+    clock.now = throttle.now
     bootstrap.run(os.environ["_HANDLER"], Client(os.environ["AWS_LAMBDA_RUNTIME_API"], throttle))
 
 

@@ -489,7 +489,9 @@ def test_the_throttle_sleeps_what_is_missing_of_the_cpu_time_over_the_share_and_
     for _ in range(2):  # what was before the window does not count
         clocks.wall, clocks.cpu, clocks.slept = clocks.wall + 7.0, clocks.cpu + 3.0, 0.0
         throttle.begin()
+        begun = throttle.now()
         clocks.wall, clocks.cpu = clocks.wall + wall, clocks.cpu + cpu
+        assert throttle.now() - begun == pytest.approx(wall + sleeps)  # what a function measures of itself
         throttle.end()
         assert clocks.slept == pytest.approx(sleeps)
 
