@@ -237,12 +237,12 @@ class RouteBatches:
                 batch.put_off = sum(len(part.items) for part in batch.parts)
                 self._admission.put_off(batch.put_off)
             return
-        statuses = [answer.status for answer in batch.answers]
+        answers = batch.answers
         batch.answers, elsewhere = self._facts.at_hand(self._named(batch.answers))
         if self._facts.limits.batches_kept:
             waiting = self._facts.waiting
             latencies = [now - waiting[answer.id].came for answer in batch.answers if answer.status < FAILED_FROM]
-            batch.measured.answered(statuses, latencies)
+            batch.measured.answered([answer.status for answer in answers], latencies)
         as_told = f"{len(batch.members)} {now - batch.taken_at:.6f}"
         self._messages += [
             Message(process, with_header(theirs, LEFT_HEADER, as_told), batch_id) for process, theirs in elsewhere.items()

@@ -142,7 +142,7 @@ def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, 
     Untold
         They may be either kind, or are counts by their name: the width of a bin must be said then.
     """
-    if name is not None and _GAP_NAME.search(name):
+    if name is not None and is_gap(name):
         return "interarrivals", f"by the column's name, {name}"
     if name is not None and _has_counts(name):
         told = f"counts --bin SECONDS, or else timestamps or interarrivals, for column {name}"

@@ -30,7 +30,7 @@ class Choice(NamedTuple):
 
 def choose(tried: Sequence[Tried], serving: Tried | None, requests: float) -> Choice:
     """What is best of those tried, for the next ``requests``, over which a change of plan must pay."""
-    sure = [one for one in tried if one.keeps(one.of.warm)]
+    sure = [one for one in tried if one.keeps]
     if not sure:
         return Choice(least_failing(tried), ())
     best = cheapest(sure, serving)

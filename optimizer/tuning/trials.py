@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -152,8 +152,8 @@ class Tried:
         A window in which one is broken costs ``broken`` windows more; what is left by the confidence with which a plan surely keeps
         its promises counts for nothing.
         """
-        unsure = self.chance_of_breaking(self.of.warm) - (1 - self.of.settings.confidence)
-        return (self.price + self.usd_of_change(self.of.warm, self.of.setup) / requests) * (1 + broken * max(0.0, unsure))
+        unsure = self.chance_of_breaking - (1 - self.of.settings.confidence)
+        return (self.price + self.usd_of_change / requests) * (1 + broken * max(0.0, unsure))
 
     @property
     def failing(self) -> Failing:
@@ -187,21 +187,19 @@ class Tried:
         quicker = mine.seconds < theirs.seconds * min(part, 1 / LEAST_QUICKER)
         return theirs.late > MOST and mine.beyond <= theirs.beyond and quicker
 
-    def keeps(self, warm: set[str]) -> bool:
-        """Whether it surely keeps every promise where these functions' environments are there, and the others' start."""
+    @property
+    def keeps(self) -> bool:
+        """Whether it surely keeps every promise, those that are late while environments start included."""
         slos = self.of.setup.slos
         if self.broke > 0 or not all(run.keeps(slos) for run in self.runs):
             return False
-        late = self._late_at_start(warm)
+        late = self._late_at_start
         return late == 0 or all(run.keeps(slos, late) for run in self.runs)
 
-    def starts(self, warm: set[str]) -> bool:
-        """Whether functions serve that have no environments yet."""
-        return not warm.issuperset(self.functions)
-
-    def new_environments(self, warm: set[str]) -> float:
-        """How many start of these, in the mean."""
-        return sum(n for name, n in self.beginning.environments.items() if name not in warm) if self.starts(warm) else 0.0
+    @property
+    def new_environments(self) -> float:
+        """How many start of functions that have none, in the mean."""
+        return self._of_new(lambda beginning: beginning.environments)
 
     @cached_property
     def beginning(self) -> Beginning:
@@ -210,9 +208,10 @@ class Tried:
         deployment, bias = of.deployment(self.proposal.plan), of.bias + of.way
         return begin(deployment, of.all_times[0], of.setup.slos, of.settings.kept_in, bias=bias)
 
-    def chance_of_breaking(self, warm: set[str]) -> float:
+    @property
+    def chance_of_breaking(self) -> float:
         """With which chance the next window breaks a promise."""
-        late = self._late_at_start(warm)
+        late = self._late_at_start
         return max(self.broke, *(run.chance_of_breaking(self.of.setup.slos, late) for run in self.runs))
 
     @property
@@ -221,22 +220,28 @@ class Tried:
         shares = ((run.broken & ~all_broke).mean() for run, all_broke in zip(self.runs, self.of.hopeless, strict=False))
         return float(max(shares, default=0.0))
 
-    def _late_at_start(self, warm: set[str]) -> float:
-        """The share of the next window that is late while environments start of functions that have none."""
-        if not warm or not self.starts(warm):
-            return 0.0
-        return sum(late for name, late in self.beginning.late.items() if name not in warm)
+    def _of_new(self, part: Callable[[Beginning], dict[str, float]]) -> float:
+        """That part of the beginning, of functions that have no environments yet."""
+        warm = self.of.warm
+        return 0.0 if warm.issuperset(self.functions) else sum(n for name, n in part(self.beginning).items() if name not in warm)
 
-    def usd_of_change(self, warm: set[str], setup: TuningSetup) -> float:
+    @property
+    def _late_at_start(self) -> float:
+        """The share of the next window that is late while environments start of functions that have none."""
+        return self._of_new(lambda beginning: beginning.late) if self.of.warm else 0.0
+
+    @property
+    def usd_of_change(self) -> float:
         """USD for environments that start, and workers while they load."""
-        usd = sum(usd for name, usd in self.beginning.usd.items() if name not in warm) if self.starts(warm) else 0.0
+        setup, warm = self.of.setup, self.of.warm
+        usd = self._of_new(lambda beginning: beginning.usd)
         for offer in setup.offers:
             if offer.function in self.functions and offer.function not in warm and setup.servers is None:
                 servers = single_route(self.proposal.plan).policy.servers or 0
                 usd += servers * offer.price_per_hour / 3600 * setup.worker_start
         return usd
 
-    def considered(self, warm: set[str]) -> Considered:
+    def considered(self) -> Considered:
         run, proposal = self.runs[0], self.proposal
         return Considered(
             proposal.name,
@@ -247,7 +252,7 @@ class Tried:
             run.percentile,
             run.late[0],
             max(run.next_late[0] for run in self.runs),
-            self.keeps(warm),
+            self.keeps,
         )
 
     def plan(self) -> Plan:

@@ -558,9 +558,9 @@ class Tuner:
         best, alarm = choice.best, ""
         if not choice.fit and all(run.cannot_keep(slos) for run in best.runs):
             alarm = f"nothing keeps {slos[0].name} within {milliseconds(slos[0].latency)}: {self._reached(of, best)}"
-        considered = tuple(sorted((one.considered(of.warm) for one in tried), key=lambda each: each.usd.value))
-        new = round(best.new_environments(of.warm))
-        change = best.usd_of_change(of.warm, self.setup)
+        considered = tuple(sorted((one.considered() for one in tried), key=lambda each: each.usd.value))
+        new = round(best.new_environments)
+        change = best.usd_of_change
         if serving is None:
             plan: Plan | None = best.plan()
             surely = "is the cheapest that surely keeps the promise" if choice.fit else f"has the fewest late; {UNSURE}"
@@ -575,7 +575,7 @@ class Tuner:
             self._changed, self._awaited = now, plan.digest
         serves = serving if serving is not None and (plan is None or plan.routes) else best
         unbatched = [one for one in tried if single_route(one.proposal.plan).policy.kind == "no_batching"]
-        alone = min(unbatched, key=lambda one: (not one.keeps(of.warm), one.usd), default=None)
+        alone = min(unbatched, key=lambda one: (not one.keeps, one.usd), default=None)
         return Decision(
             now,
             trigger,
@@ -592,7 +592,7 @@ class Tuner:
             self._bias,
             self._way.seconds,
             of.cost_of(serves),
-            serves.considered(of.warm),
+            serves.considered(),
             "" if self._given is None else self._given.plan.digest,
             "" if alone is None else alone.proposal.plan.digest,
         )

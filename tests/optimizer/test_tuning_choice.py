@@ -98,12 +98,12 @@ def test_a_plan_whose_batches_fill_in_bursts_alone_is_not_sure_of_a_median_that_
     trials = Trials(setup, TuningSettings(), setup.profile, float(times[-1]), 0.0, times)
     waits, calm = (trials.tried(each) for each in (Proposal("waits", plan), unbatched(setup)[0]))
     assert waits is not None and calm is not None
-    assert waits.keeps(set()) and waits.runs[0].late[0].value < 0.2  # by the mean over requests
+    assert waits.keeps and waits.runs[0].late[0].value < 0.2  # by the mean over requests
     trials.compare([waits, calm], set())
-    assert not waits.keeps(set()) and waits.chance_of_breaking(set()) > 0.15
-    assert calm.keeps(set())
+    assert not waits.keeps and waits.chance_of_breaking > 0.15
+    assert calm.keeps
     trials.compare([waits, waits], set())  # of windows that nothing keeps it is not told apart
-    assert waits.keeps(set())
+    assert waits.keeps
 
 
 @pytest.mark.parametrize(("percentile", "rate", "n"), [(99, 0.04, 922), (95, 0.02, 600), (95, 0.1, 400), (50, 0.5, 900)])
