@@ -117,4 +117,4 @@ lock: $(VENV)/dev
 	$(COMPILE) -o requirements/release.txt requirements/release.in
 
 clean:
-	rm -rf $(VENV) .venv-sam .venv-ministack .venv-release .aws-sam .networks dist
+	rm -rf $(VENV) .venv-sam .venv-ministack .venv-release .aws-sam .networks build dist *.egg-info

@@ -44,7 +44,7 @@ from sluice.controller.model_control import ModelControl, ModelTuner
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups
 from sluice.local.redis_server import RedisServer
-from sluice.optimizer.compiled import interpreted
+from sluice.optimizer.compiled import without_numba
 from sluice.optimizer.tuning.decision import Decision, Trigger
 from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.setup import TuningSettings
@@ -279,7 +279,7 @@ async def run(models: int, rate: float, size: int, period: float, warm: float, s
             )
             print(f"what watches alone {np.mean(one.alone):.0f} (at most {max(one.alone):.0f})")
         print(f"CPU, sluice control over the other: {total['control'] / max(total['here'], 0.01):.2f}")
-        with interpreted():
+        with without_numba():
             reading, watching = await time_apart(server.url, "control", names(models))
         print(f"of what watches: reading {100 * reading:.2f} %, watching {100 * watching:.2f} % of a core")
         for task in tasks:

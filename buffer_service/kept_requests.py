@@ -408,7 +408,8 @@ def _state(entry: Entry, asked: Asked) -> str:
 
 def _tell_place(client: Client, model: str, entry_id: str, state: str, asked: Asked, more: Fields = ()) -> None:
     place = location(model, entry_id)
-    fields: Fields = ((b"location", place.encode()), (b"retry-after", b"1"), (STATE, state.encode()), *more, *_named(asked))
+    later: Fields = ((b"retry-after", b"1"),) if state == "waiting" else ()
+    fields: Fields = ((b"location", place.encode()), *later, (STATE, state.encode()), *more, *_named(asked))
     document = msgspec.json.encode({"id": entry_id, "state": state, "location": place})
     client.reply(HTTPStatus.ACCEPTED, JSON, document, fields)
 

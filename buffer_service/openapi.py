@@ -199,7 +199,7 @@ def _waiting(description: str) -> dict[str, Any]:
     headers = {
         "x-request-id": _REQUEST_ID,
         "location": {"description": "Where the answer will be.", "schema": _NAME},
-        "retry-after": {"description": "Seconds after which to look.", "schema": {"type": "integer", "minimum": 1}},
+        "retry-after": {"description": "Seconds after which to look, where it waits.", "schema": {"type": "integer", "minimum": 1}},
         "sluice-result": _STATE,
     }
     told = {"schema": {"$ref": "#/components/schemas/Waiting"}}

@@ -6,9 +6,9 @@ looks at the one that the function is of alone, though code of others is in it, 
 more. With ``NUMBA_DISABLE_JIT=1`` in the environment the functions run as plain Python, for debugging.
 
 numba is imported at the first call of any that is not kept; what is kept is called without it (``kept_code``), as with the code
-that it loads it takes 130 MB. A process that gives its loops few numbers, and is to stay small, has them ``interpreted``: they run
-as Python then, over views of the same arrays, whose items are numbers of Python and so thrice as quick as those of numpy. There a
-loop may not assign to a slice, nor call what numbers of Python do not have.
+that it loads it takes 130 MB. A process that gives its loops few numbers, and is to stay small, goes ``without_numba``: what is not
+kept runs as Python there, over views of the same arrays, whose items are numbers of Python and so thrice as quick as those of
+numpy. There a loop may not assign to a slice, nor call what numbers of Python do not have.
 """
 
 from __future__ import annotations
@@ -46,31 +46,33 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @contextmanager
-def interpreted() -> Iterator[None]:
-    """All loops of this process run as Python."""
-    before, _Loop.interpreted = _Loop.interpreted, True
+def without_numba() -> Iterator[None]:
+    """The loops of this process that are not kept as machine code run as Python."""
+    before, _Loop.without_numba = _Loop.without_numba, True
     try:
         yield
     finally:
-        _Loop.interpreted = before
+        _Loop.without_numba = before
 
 
 class _Loop(Generic[P, R]):
     """A function that becomes machine code when it, or a loop that calls it, is first called."""
 
-    interpreted = False
+    without_numba = False
 
     def __init__(self, function: Callable[P, R], **options: Any) -> None:
         self._function, self._options = function, options
         self._ready: dict[Kinds, Callable[..., R]] = {}
+        self._not_kept: set[Kinds] = set()
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if not _Loop.interpreted:
-            kinds = None if kwargs or self._options else kinds_of(args)
-            if kinds is None:
-                return self.machine_code(*args, **kwargs)
-            return (self._ready.get(kinds) or self._readied(kinds, args))(*args)
+        kinds = None if kwargs or self._options else kinds_of(args)
+        if kinds is None:
+            return (self._as_python if _Loop.without_numba else self.machine_code)(*args, **kwargs)
+        return (self._ready.get(kinds) or self._readied(kinds, args))(*args)
+
+    def _as_python(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._python(*map(_view, args), **{name: _view(value) for name, value in kwargs.items()})
 
     @cached_property
@@ -89,8 +91,12 @@ class _Loop(Generic[P, R]):
         return _as_machine_code(self._function, **self._options)
 
     def _readied(self, kinds: Kinds, args: tuple[Any, ...]) -> Callable[..., R]:
-        """What to call with arguments of these kinds: what is kept, or else what numba makes of it now, which is kept."""
-        found = self._kept.find(kinds) if self._kept is not None else None
+        """What to call with arguments of these kinds: what is kept, or else what numba makes now, which is kept, or Python."""
+        small = _Loop.without_numba
+        found = self._kept.find(kinds, without_llvm=small) if self._kept is not None and kinds not in self._not_kept else None
+        if found is None and small:
+            self._not_kept.add(kinds)
+            return self._as_python
         if found is None:
             made: Any = self.machine_code
             found = made

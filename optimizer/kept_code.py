@@ -1,10 +1,10 @@
 """Machine code that numba made, called by processes that do not import numba.
 
 numba takes half a second and 100 MB to be ready to call the first function that it kept, as it first learns all that it could
-compile. To run what is compiled takes less: the object code, LLVM's linker, and the small runtime that arrays are allocated by. So
-beside what numba keeps for itself stands a file for each function, with the object code for every kind of arguments it was called
-with. What is kept is numba's own: the same instructions, entered by the same wrapper, which reads the arguments and raises what the
-code raises (to raise, numba is imported).
+compile. To run what is compiled takes less: the object code, put into memory (``placed_code``), and the small runtime that arrays
+are allocated by. So beside what numba keeps for itself stands a file for each function, with the object code for every kind of
+arguments it was called with. What is kept is numba's own: the same instructions, entered by the same wrapper, which reads the
+arguments and raises what the code raises (to raise, numba is imported).
 
 A kind of arguments says at least as much as numba's types do. A file holds for one version of our functions, of numba, llvmlite and
 Python, and for one processor; of another it is as if it were not there. So it is where anything that the code calls is not found,
@@ -33,12 +33,21 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from sluice.optimizer.placed_code import ObjectFile, PlacedCode
+
 Kinds = tuple[Any, ...]
 
 _SCALARS = {bool: "bool", float: "float", complex: "complex", type(None): "none"}
 _OWN_DATA = 0x4  # the flag of an array that numba does not look at
 _LARGEST = 2**63  # integers from which on are of another type
-_UNDEFINED, _SYMBOLS = 0, 2  # of ELF: the section of a symbol that is another's; the type of a table of symbols
+_OF_A_PROCESSOR = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"} | {
+    "CPU implementer",
+    "CPU architecture",
+    "CPU variant",
+    "CPU part",
+    "CPU revision",
+    "Features",
+}  # lines of /proc/cpuinfo, of x86 and Arm
 
 
 class ObjectCode(NamedTuple):
@@ -63,10 +72,10 @@ class KeptCode:
         name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}-{function.__code__.co_firstlineno}.code"
         self._files = [place / name.replace("<", "").replace(">", "") for place in _places(function.__code__.co_filename)]
 
-    def find(self, kinds: Kinds) -> Callable[..., Any] | None:
+    def find(self, kinds: Kinds, without_llvm: bool = False) -> Callable[..., Any] | None:
         """The function for arguments of these kinds, or ``None`` where it is not kept, or not for this machine."""
         made = next((kept[kinds] for kept in map(self._read, self._files) if kinds in kept), None)
-        return None if made is None else _linked(self._function, made)
+        return None if made is None else _linked(self._function, made, without_llvm)
 
     def keep(self, kinds: Kinds, dispatcher: Any, types: tuple[Any, ...]) -> None:
         """Keep what numba's ``dispatcher`` has for arguments of these kinds, its ``types``, if it can be called without numba."""
@@ -141,69 +150,81 @@ def _object_code(dispatcher: Any, types: tuple[Any, ...]) -> ObjectCode:
     if form != "object" or in_python or lifted or reloaded:
         raise ValueError(form)
     environments = {of.env_name: list(of.consts) for of in (own, *others)}
-    return ObjectCode(code, told.llvm_cpython_wrapper_name, own.env_name, environments, undefined_symbols(code))
+    return ObjectCode(code, told.llvm_cpython_wrapper_name, own.env_name, environments, ObjectFile(code).undefined)
 
 
-def undefined_symbols(code: bytes) -> list[str]:
-    """The names of what an object of ELF with 64 bits, least byte first, takes from others."""
-    if code[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("object code of another form than ELF")
-    (start,) = struct.unpack_from("<Q", code, 0x28)
-    size, count = struct.unpack_from("<HH", code, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", code, start + number * size) for number in range(count)]
-    found = []
-    for _, kind, _, _, at, length, link, *_ in sections:
-        if kind == _SYMBOLS:
-            names = sections[link][4]
-            for entry in range(at, at + length, 24):
-                name, _, _, section = struct.unpack_from("<IBBH", code, entry)
-                if section == _UNDEFINED and name:
-                    found.append(code[names + name : code.index(b"\0", names + name)].decode())
-    return found
-
-
-def _linked(function: FunctionType, made: ObjectCode) -> Callable[..., Any] | None:
-    """The function, if all that it takes from others is there: LLVM ends the process where something is not."""
-    import llvmlite.binding as llvm
-
-    runtime = _runtime()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)  # one each, as names within one must differ
-    if any(llvm.address_of_symbol(symbol) is None for symbol in made.undefined):
+def _linked(function: FunctionType, made: ObjectCode, without_llvm: bool) -> Callable[..., Any] | None:
+    """The function, if all that it takes from others is there."""
+    if any(_address_of(symbol) is None for symbol in made.undefined):
         return None
-    engine.add_object_file(llvm.ObjectFileRef.from_data(made.code))
-    engine.finalize_object()
-    environments, module = {}, sys.modules[function.__module__]
+    placed = ObjectFile(made.code).place(_address_of)
+    if placed is None:
+        if without_llvm:
+            return None
+        placed = _placed_by_llvm(made)
+    extension, module = _extensions().functions, sys.modules[function.__module__]
+    environments = {}
     for symbol, constants in made.constants.items():
-        environment = runtime.Environment(module.__dict__)
+        environment = extension.Environment(module.__dict__)
         environment.consts[:] = constants
         environments[symbol] = environment
-        if address := engine.get_global_value_address(symbol):
+        if address := placed.addresses.get(symbol):
             ctypes.c_void_p.from_address(address).value = id(environment)
-    entry = engine.get_function_address(made.wrapper)
-    held = (engine, *environments.values())
     own = environments[made.environment]
-    called: Callable[..., Any] = runtime.make_function(module, function.__name__, function.__doc__ or "", entry, own, held)
+    held = (placed.memory, *environments.values())
+    doc, entry = function.__doc__ or "", placed.addresses[made.wrapper]
+    called: Callable[..., Any] = extension.make_function(module, function.__name__, doc, entry, own, held)
     return called
 
 
-@cache
-def _runtime() -> Any:
-    """numba's extensions that its code calls, loaded without numba itself, and known to the linker; that which makes functions."""
+def _placed_by_llvm(made: ObjectCode) -> PlacedCode:
+    """Of code for which ``placed_code`` cannot: LLVM's linker, which ends the process where a symbol is not there."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    for symbol in made.undefined:
+        llvm.add_symbol(symbol, cast(int, _address_of(symbol)))
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)  # one each, as names within one must differ
+    engine.add_object_file(llvm.ObjectFileRef.from_data(made.code))
+    engine.finalize_object()
+    addresses = {symbol: engine.get_global_value_address(symbol) for symbol in made.constants}
+    return PlacedCode(engine, addresses | {made.wrapper: engine.get_function_address(made.wrapper)})
+
+
+class _Extensions(NamedTuple):
+    """numba's, that its code calls: what makes functions, and where the symbols of all of them are."""
+
+    functions: Any
+    addresses: dict[str, int]
+
+
+@cache
+def _extensions() -> _Extensions:
+    """Loaded without numba itself."""
     functions, helpers, arrays = map(_extension, ("_dynfunc", "_helperlib", "core.runtime._nrt_python"))
+    addresses = {}
     for prefix, extension in (("numba_", helpers), ("numba_", functions), ("NRT_", arrays)):
         for name, address in extension.c_helpers.items():
-            llvm.add_symbol(name if prefix == "NRT_" and name.startswith("_") else prefix + name, address)
+            addresses[name if prefix == "NRT_" and name.startswith("_") else prefix + name] = address
     for named in vars(builtins).values():
         if isinstance(named, type) and issubclass(named, BaseException):
-            llvm.add_symbol(f"PyExc_{named.__name__}", id(named))
-    llvm.add_symbol("_Py_NoneStruct", id(None))
-    llvm.add_symbol("numba_unpickle", cast(int, ctypes.cast(_UNPICKLE, ctypes.c_void_p).value))  # in the place of numba's
-    return functions
+            addresses[f"PyExc_{named.__name__}"] = id(named)
+    addresses["_Py_NoneStruct"] = id(None)
+    addresses["numba_unpickle"] = cast(int, ctypes.cast(_UNPICKLE, ctypes.c_void_p).value)  # in the place of numba's
+    return _Extensions(functions, addresses)
+
+
+@cache
+def _address_of(symbol: str) -> int | None:
+    """Where one is: numba's, or what Python and the libraries that it has loaded bring."""
+    if (address := _extensions().addresses.get(symbol)) is not None:
+        return address
+    try:
+        return ctypes.cast(getattr(ctypes.CDLL(None), symbol), ctypes.c_void_p).value
+    except AttributeError:
+        return None
 
 
 @cache
@@ -245,16 +266,23 @@ def _numba() -> Path:
 @cache
 def machine_stamp() -> str:
     """Another one for another numba, llvmlite, Python, processor or level of optimisation."""
-    import llvmlite
+    from llvmlite import __version__ as llvmlite_version
+
+    numba_version = (_numba() / "_version.py").read_bytes()
+    parts = (numba_version, llvmlite_version, platform.python_version(), _processor(), os.environ.get("NUMBA_OPT", ""))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _processor() -> str:
+    """What tells processors apart for which LLVM makes other code; LLVM's own words where the system does not tell."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as cores:
+            first = cores.read(16_384).partition("\n\n")[0]
+    except OSError:
+        first = ""
+    told = [line for line in first.splitlines() if line.partition(":")[0].strip() in _OF_A_PROCESSOR]
+    if told:
+        return "\n".join([platform.machine(), *told])
     import llvmlite.binding as llvm
 
-    parts = (
-        (_numba() / "_version.py").read_bytes(),
-        llvmlite.__version__,
-        platform.python_version(),
-        llvm.get_process_triple(),
-        llvm.get_host_cpu_name(),
-        llvm.get_host_cpu_features().flatten(),
-        os.environ.get("NUMBA_OPT", ""),
-    )
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    return "\n".join((llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()))

@@ -23,6 +23,7 @@ LARGEST_BATCH = 1024
 SHARED = 4  # scan and sums of two times share what false alarms are allowed
 STEP = 1.5  # ratio for which the sums wait that are quickest there
 CLIPPED = 0.7  # of a logarithm, at most: a batch that took ten times as long says no more than one that took twice as long
+NEAR_CLIPPED = 0.95 * CLIPPED  # a level beyond it may be of any more
 CLIPPED_IN_SUM = 1.0  # where a batch adds little at the most, and several long ones in a row are needed
 LEAST_SPREAD = 0.1  # of the logarithm of one time, before it is measured
 EXPECTED_WEIGHT = 16.0  # differences that the spread of the profile stands for
@@ -96,8 +97,9 @@ class ServiceWatch:
             at, since = (float(ended[max(found.consumed - n, 0)]) for n in (1, found.length))
             before, after = float(np.exp(found.before)), float(np.exp(found.after))
             what = "function's own time" if kind == "service" else "invocation"
+            bound = "at least " if found.after > NEAR_CLIPPED else "at most " if found.after < -NEAR_CLIPPED else ""
             words = (
-                f"at {memory_mb} MB the {what} took {after:.3g} times as long as the profile says in the last "
+                f"at {memory_mb} MB the {what} took {bound}{after:.3g} times as long as the profile says in the last "
                 f"{found.length} batches ({before:.3g} times before)"
             )
             self.alarm = Alarm(kind, at, before, after, words, since)

@@ -35,7 +35,7 @@ from sluice.controller.leadership import LEASE, controller_name, lead
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
 from sluice.optimizer.billing import Billing
-from sluice.optimizer.compiled import interpreted
+from sluice.optimizer.compiled import without_numba
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.setup import TuningSettings
@@ -192,7 +192,7 @@ def command(
         setups = ModelSetups(profiles, slos, function, memory_sizes, billing, most, settings, fixed, offers)
 
         async def work() -> None:
-            with interpreted():  # what watches; what is decided is decided in another process
+            with without_numba():  # what watches; what is decided is decided in another process
                 await ModelProcess(
                     setups.tuner, plans, name, DecidingProcess(), journal, *there, take_along=settings.period / 2
                 ).run()

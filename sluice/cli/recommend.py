@@ -99,10 +99,10 @@ def command(
         warn_of_other_rate(question.arrivals.arrival_rate, question.arrival_rate)
     made_at = datetime.now(UTC)
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
-        task = progress.add_task("searching", total=1.0)
+        task = progress.add_task("searching", total=None)  # it moves to and fro until a part is done
 
         def on_progress(fraction: float) -> None:
-            progress.update(task, completed=fraction)
+            progress.update(task, completed=fraction, total=1.0)
 
         titled = (model, command_line(context), made_at)
         if applications:

@@ -89,7 +89,8 @@ class Account:
         template = files("sluice.packaging").joinpath("template.yaml").read_text()
         defaults = dict(_DEFAULT.findall(template))
         for name in parameters or {}:
-            require(name in defaults, "parameter", name, "one of the template's that has a default")
+            allowed = "one of the template's that has a default; the model is told by `model`"
+            require(name in defaults and name != "ModelName", "parameter", name, allowed)
         given = {name: str(value) for name, value in (parameters or {}).items()}
         require_taken({**given, "ModelName": model}, "the account")
         values = {**defaults, **given, "ModelName": model, "AWS::StackName": stack, "Scope": stack}

@@ -135,7 +135,7 @@ def page(rows: Sequence[Row]) -> str:
                 1e3 * CASES[0].latency:g} ms where nothing else is said, with cold starts as the platform has them. The loads are
             counts of requests in five minutes, over a day, scaled to {CASES[0].rate:g} request/s in the mean where
             nothing else is said, of both also over three days in a row: of an AWS load balancer, laid out within each window with
-            the gaps of the [Azure excerpt](../examples/traces/README.md), stretched to the window; and of tweets that name a
+            the gaps of the [Azure excerpt](../sluice/local/traces/README.md), stretched to the window; and of tweets that name a
             company, around their
             largest spike, as Poisson arrivals. In the third case the tweets' function takes {FACTOR:g} times as long from the
             middle on. The others are traces of the [policy zoo](policy-zoo.md#what-is-compared): the hour of the LLM as fast as it

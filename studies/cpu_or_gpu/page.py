@@ -65,8 +65,8 @@ def what_is_compared() -> list[str]:
         in the policy zoo. Those of both and of MArk are simulated and paid for; the function alone is predicted warm, which
         favours it.""",
         f"""
-        Arrivals: Poisson, and *bursty*: an MMPP(2) fitted to [the excerpt](../examples/traces/README.md) of requests to a code LLM,
-        {peak:.1f} times the mean rate for {busy:.1f} s and next to nothing for {quiet:.1f} s, its rates multiplied and its
+        Arrivals: Poisson, and *bursty*: an MMPP(2) fitted to [the excerpt](../sluice/local/traces/README.md) of requests to a code
+        LLM, {peak:.1f} times the mean rate for {busy:.1f} s and next to nothing for {quiet:.1f} s, its rates multiplied and its
         phases left as long as they are. {len(RATES)} rates from {RATES[0]:g} to {RATES[-1]:g} requests/s, and two SLOs for each
         network ({PERCENTILE:g} %).""",
         f"""

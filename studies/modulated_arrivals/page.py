@@ -154,7 +154,7 @@ def real_trace(rows: Sequence[Row]) -> list[str]:
     return [
         "## A real trace",
         f"""
-        The [trace of a code-generation service](../examples/traces/README.md), so much faster that the mean load is as
+        The [trace of a code-generation service](../sluice/local/traces/README.md), so much faster that the mean load is as
         said, is cut in the middle of its time. Every policy is made for the arrivals of one half and run over the other,
         both ways; costs are relative to the Poisson policy's, in %, ± the standard error of the paired difference over
         {2 * TRACE_BLOCKS} blocks of successive requests. MMPP(2) is the likelihood fit (two phases), MAP what `sluice fit`

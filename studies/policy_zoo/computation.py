@@ -55,7 +55,7 @@ TRACES = {
     "LLM, 15 min": Kind(
         "azure_llm_code_excerpt.csv.gz",
         1.0,
-        "requests to a code LLM, 3.6/s: [the excerpt](../examples/traces/README.md) that the project ships.",
+        "requests to a code LLM, 3.6/s: [the excerpt](../sluice/local/traces/README.md) that the project ships.",
     ),
     "LLM, 1 h × 5": Kind(
         "azure_llm_code.csv.gz", 5.0, "the hour that it was cut from (Azure Public Dataset, CC-BY 4.0), run five times as fast."

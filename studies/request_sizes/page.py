@@ -59,7 +59,7 @@ def what_is_compared() -> list[str]:
         "## What is compared",
         f"""
         *Sizes.* The context tokens of the {len(hour())} requests that came to a code LLM in an hour ([their
-        lengths](../examples/traces/README.md), CC-BY 4.0), of which an encoder takes {LONGEST} at most. They are fitted to it
+        lengths](../sluice/local/traces/README.md), CC-BY 4.0), of which an encoder takes {LONGEST} at most. They are fitted to it
         in two ways: *cut at {LONGEST}*, as a tokenizer truncates ({100 * float((past == LONGEST).mean()):.0f} % are cut), and
         *a sixteenth* of the tokens, rounded up, which keeps the tail. The first half of the requests is what a plan knows; the
         second, which it has not seen, is what is run (mean {past.mean():.0f} and {ahead.mean():.0f} tokens where they are cut).

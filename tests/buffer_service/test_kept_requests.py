@@ -164,6 +164,7 @@ def test_who_asks_again_where_an_answer_is_kept_is_told_whether_it_is_there(buff
         assert {(each.status, each.json["location"]) for each in told} == {(202, told[0].headers["location"])}
         states = ["waiting", "waiting", state]
         assert [each.json["state"] for each in told] == states == [each.headers["sluice-result"] for each in told]
+        assert ["retry-after" in each.headers for each in told] == [True, True, False]
 
 
 def test_what_failed_and_is_computed_again_has_another_id(buffer):

@@ -4,7 +4,6 @@ import os
 import runpy
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +13,9 @@ import pytest
 
 from sluice.optimizer import compiled as module
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.compiled import compiled, inlined, interpreted, room_stamp
+from sluice.optimizer.compiled import compiled, inlined, room_stamp, without_numba
 from sluice.optimizer.simulation import queue_loop
+from sluice.optimizer.tuning import dispersion, level_scan, step_sum
 from sluice.optimizer.tuning.level_scan import LevelScan
 from sluice.optimizer.tuning.step_sum import StepSum
 
@@ -73,31 +73,65 @@ def test_loops_are_made_at_the_first_level_and_the_loops_of_others_as_before(tmp
     assert set(levels) == {int(os.environ.get("NUMBA_OPT", "1"))} and config.OPT is before
 
 
-def test_what_is_interpreted_finds_what_machine_code_finds_to_the_last_bit() -> None:
+def test_what_is_interpreted_finds_what_machine_code_finds_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     pages = [rng.normal(0.3 * (k > 20), 0.1, rng.integers(1, 40)) for k in range(40)]
-    told: list[list[Any]] = []
-    for way in (nullcontext(), interpreted()):
-        with way:
-            scan, sums = LevelScan("gaussian", 0.095, 1e5, 9), StepSum(0.4, 1e5, 9)
-            told.append([])
-            for each in (scan, sums):
-                each.dispersion.begin(0.01, 16.0)
-                found = [each.see(page) for page in pages]
-                told[-1].append((found, [array.tobytes() for array in each.dispersion]))
-        assert any(found is not None for found in told[-1][0][0])
-    assert told[0] == told[1]
+
+    def found() -> list[Any]:
+        scan, sums = LevelScan("gaussian", 0.095, 1e5, 9), StepSum(0.4, 1e5, 9)
+        told: list[Any] = []
+        for each in (scan, sums):
+            each.dispersion.begin(0.01, 16.0)
+            told.append(([each.see(page) for page in pages], [array.tobytes() for array in each.dispersion]))
+        return told
+
+    machine_code = found()
+    assert any(change is not None for change in machine_code[0][0])
+    for loop in (level_scan._scan, step_sum._add, dispersion.estimate):
+        loop_: Any = loop
+        monkeypatch.setattr(loop_, "_ready", {})
+        monkeypatch.setattr(loop_, "_kept", None)  # nothing is kept of it
+    with without_numba():
+        assert found() == machine_code
 
 
-def test_loops_are_machine_code_again_where_nobody_interprets_them_any_more() -> None:
+def test_loops_that_are_not_kept_are_python_without_numba_and_machine_code_with_it() -> None:
     def fills(array: Any) -> float:
         array[:] = 2.0  # which a view of Python does not take
         return float(array[0])
 
     function: Any = compiled(fills)
-    with pytest.raises(TypeError, match="float"), interpreted():
-        function(np.zeros(3))
+    function._kept = None
+    for _ in range(2):  # the second time nothing is looked for
+        with pytest.raises(TypeError, match="float"), without_numba():
+            function(np.zeros(3))
     assert function(np.zeros(3)) == 2.0
+
+
+def test_what_is_kept_runs_as_machine_code_without_numba(tmp_path: Path) -> None:
+    (tmp_path / "loops.py").write_text(
+        "from sluice.optimizer.compiled import compiled, without_numba\n"
+        "@compiled\n"
+        "def total(values):\n"
+        "    found = 0.0\n"
+        "    for value in values:\n"
+        "        found += value\n"
+        "    return found\n"
+    )
+    script = (
+        "import sys, numpy as np, loops\n"
+        "from contextlib import nullcontext\n"
+        "with loops.without_numba() if len(sys.argv) > 1 else nullcontext():\n"
+        "    print(loops.total(np.arange(4.0)), len(loops.total._ready), 'numba' in sys.modules)\n"
+    )
+
+    def run(*without: str) -> str:
+        told = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"}
+        return subprocess.run([sys.executable, "-c", script, *without], env=told, capture_output=True, text=True, check=True).stdout
+
+    assert run("without") == "6.0 0 False\n"  # as Python: nothing is kept yet
+    assert run() == "6.0 1 True\n"
+    assert run("without") == "6.0 1 False\n"
 
 
 def test_numba_is_imported_when_something_is_called() -> None:

@@ -7,13 +7,14 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
 
-from sluice.optimizer.kept_code import KeptCode, ObjectCode, kinds_of, undefined_symbols
+from sluice.optimizer import kept_code
+from sluice.optimizer.kept_code import KeptCode, ObjectCode, kinds_of
 
 LOOPS = '''
 from typing import NamedTuple
@@ -56,7 +57,7 @@ import numpy as np
 import loops
 rng = np.random.default_rng(7)
 print(loops.line_at(loops.Line(0.5, np.array([1.0])), 4), loops.root(2.0), loops.root(4), loops.drawn(1000, rng), rng.random())
-print("numba" in sys.modules)
+print("numba" in sys.modules, "llvmlite.binding" in sys.modules)
 try:
     loops.root(-1.0)
 except ValueError as error:
@@ -64,11 +65,17 @@ except ValueError as error:
 """
 
 
-def run(folder: Path, **environment: str) -> list[str]:
+NOT_PLACED = """
+from sluice.optimizer.placed_code import ObjectFile
+ObjectFile.place = lambda code, address_of: None
+"""
+
+
+def run(folder: Path, before: str = "") -> list[str]:
     """What the questions print, in a process of its own."""
     path = f"{folder}{os.pathsep}{Path(__file__).parents[2]}"
-    told = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"} | environment
-    ran = subprocess.run([sys.executable, "-c", ASKED], env=told, capture_output=True, text=True)
+    told = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = subprocess.run([sys.executable, "-c", before + ASKED], env=told, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()
 
@@ -77,9 +84,10 @@ def run(folder: Path, **environment: str) -> list[str]:
 def test_what_numba_made_once_other_processes_run_without_it(tmp_path: Path) -> None:
     (tmp_path / "loops.py").write_text(LOOPS)
     first, second = run(tmp_path), run(tmp_path)
-    assert first[1] == "True" and second[1] == "False"
+    assert first[1] == "True True" and second[1] == "False False"
     assert second[0] == first[0] and "array([1. , 1.5, 2. , 2.5]), Line(slope=1.0, at=array([1.])), True" in first[0]
     assert second[2] == first[2] == "ValueError('below 0')"
+    assert run(tmp_path, NOT_PLACED) == [second[0], "False True", second[2]]  # where LLVM's linker is needed
     files = sorted((tmp_path / "__pycache__").glob("*.code"))
     assert [file.name.partition("-")[0] for file in files] == ["loops.drawn", "loops.line_at", "loops.root"]
     rng = np.random.default_rng(7)
@@ -118,11 +126,6 @@ def test_what_numba_must_look_at_itself_has_no_kind(value: object) -> None:
     assert kinds_of((1.0, value)) is None
 
 
-def test_object_code_of_another_form_is_refused() -> None:
-    with pytest.raises(ValueError, match="another form than ELF"):
-        undefined_symbols(b"\xcf\xfa\xed\xfe" + bytes(100))
-
-
 def function_in(folder: Path) -> FunctionType:
     made: dict[str, Any] = {"__name__": "loops"}
     source = folder / "loops.py"
@@ -141,6 +144,16 @@ def test_what_is_torn_or_of_another_version_is_not_there(tmp_path: Path) -> None
     for content in (b"", b"torn", pickle.dumps(("this", {}))[:-3], pickle.dumps(("another", {("int",): code})), pickle.dumps(5)):
         file.write_bytes(content)
         assert kept.find(("int",)) is None
+
+
+def test_code_that_llvm_must_link_is_not_there_for_who_goes_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, given = KeptCode(function_in(tmp_path), "this"), ("int",)
+    (tmp_path / "__pycache__").mkdir()
+    kept._files[0].write_bytes(pickle.dumps(("this", {given: ObjectCode(b"\x7fELF\x02\x01", "f", "f", {}, [])})))
+    monkeypatch.setattr(kept_code, "ObjectFile", lambda code: SimpleNamespace(place=lambda address_of: None))
+    asked: list[ObjectCode] = []
+    monkeypatch.setattr(kept_code, "_placed_by_llvm", asked.append)
+    assert kept.find(given, without_llvm=True) is None and not asked
 
 
 def test_code_that_calls_what_is_not_there_is_not_linked(tmp_path: Path) -> None:

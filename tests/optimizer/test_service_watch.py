@@ -29,6 +29,14 @@ def test_times_half_as_long_again_are_noticed_within_thirty_batches(factor: floa
         assert "times as long as the profile says" in watch.alarm.words
 
 
+@pytest.mark.parametrize(("factor", "said"), [(5.0, "took at least 2"), (0.2, "took at most 0.")])
+def test_times_beyond_what_a_batch_counts_are_said_to_be_so_far_at_least(factor: float, said: str) -> None:
+    watch = ServiceWatch(profile())
+    watch.see(batches(500, 1))
+    watch.see(batches(60, 2, factor, begin=50.0))
+    assert watch.alarm is not None and said in watch.alarm.words
+
+
 def test_times_that_spread_by_a_third_are_noticed_half_as_long_again_within_forty_batches() -> None:
     rng = np.random.default_rng(5)
     for seed in range(5):

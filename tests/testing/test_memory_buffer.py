@@ -197,10 +197,11 @@ def test_an_account_has_the_names_of_the_template(parameters):
 
 
 def test_a_parameter_that_the_template_has_not_is_refused():
-    with pytest.raises(
-        InvalidInput, match="^parameter: 'Memory' is not allowed; allowed: one of the template's that has a default"
-    ):
-        Account("http://x", "net", "net-prod", {"Memory": "885"})
+    for name in ("Memory", "ModelName"):
+        with pytest.raises(
+            InvalidInput, match=f"^parameter: '{name}' is not allowed; allowed: one of the template's that has a default; the model"
+        ):
+            Account("http://x", "net", "net-prod", {name: "885"})
 
 
 def test_an_account_takes_the_values_that_the_template_takes():
