@@ -40,14 +40,9 @@ Kinds = tuple[Any, ...]
 _SCALARS = {bool: "bool", float: "float", complex: "complex", type(None): "none"}
 _OWN_DATA = 0x4  # the flag of an array that numba does not look at
 _LARGEST = 2**63  # integers from which on are of another type
-_OF_A_PROCESSOR = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"} | {
-    "CPU implementer",
-    "CPU architecture",
-    "CPU variant",
-    "CPU part",
-    "CPU revision",
-    "Features",
-}  # lines of /proc/cpuinfo, of x86 and Arm
+_PROCESSORS = "/proc/cpuinfo"
+_OF_A_PROCESSOR = {"vendor_id", "cpu family", "model", "flags"} | {"CPU implementer", "CPU part", "CPU variant", "Features"}
+"""Lines of it, of x86 and of Arm, that tell for which processor LLVM makes code."""
 
 
 class ObjectCode(NamedTuple):
@@ -274,9 +269,9 @@ def machine_stamp() -> str:
 
 
 def _processor() -> str:
-    """What tells processors apart for which LLVM makes other code; LLVM's own words where the system does not tell."""
+    """Another one where LLVM makes other code; its own words where the system does not tell."""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as cores:
+        with open(_PROCESSORS, encoding="utf-8", errors="replace") as cores:
             first = cores.read(16_384).partition("\n\n")[0]
     except OSError:
         first = ""

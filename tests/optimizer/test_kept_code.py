@@ -171,3 +171,16 @@ def test_what_cannot_be_kept_beside_its_module_is_kept_in_the_user_s_cache(tmp_p
     assert beside.parent == tmp_path / "__pycache__" and user.is_relative_to(tmp_path / "cache/sluice")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "own"))
     assert [file.parent.parent for file in KeptCode(function_in(tmp_path), "")._files] == [tmp_path / "own"]
+
+
+def test_code_is_of_a_processor_and_what_it_can_do_and_not_of_its_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "processor\t: 0\nmodel\t\t: 17\nflags\t\t: sse avx\ncpu MHz\t\t: 2000\n\nprocessor\t: 1\n"
+    texts = [told, told.replace("2000", "3000"), told.replace("avx", "avx2"), told.replace("17", "18"), ""]
+    found = []
+    for n, text in enumerate(texts):
+        (tmp_path / str(n)).write_text(text)
+        monkeypatch.setattr(kept_code, "_PROCESSORS", str(tmp_path / str(n)))
+        found.append(kept_code._processor())
+    assert found[0] == found[1] and len(set(found)) == 4
+    monkeypatch.setattr(kept_code, "_PROCESSORS", str(tmp_path / "nothing"))
+    assert kept_code._processor() == found[-1]  # as LLVM says
