@@ -210,6 +210,10 @@ class _Page:
             [Table(head, rows, folded="Latency percentiles; of simulations with 95 % confidence intervals")],
         )
 
+    def _of_fit(self) -> str:
+        """What a caption adds where other costs are of the arrivals recorded."""
+        return "" if self.answer.question.recorded is None else ", arrivals being as fitted"
+
     def _frontier(self) -> Section:
         percentile = self.answer.slo.name
         rows = [
@@ -227,7 +231,7 @@ class _Page:
         return Section(
             "frontier",
             "What a latency costs",
-            f"The least bill of the function at which {percentile} is at most so long. Dotted: what is promised.",
+            f"The least bill of the function at which {percentile} is at most so long{self._of_fit()}. Dotted: what is promised.",
             [svg(figures.frontier(self.answer), "frontier", f"Least cost by {percentile} latency")],
             beside=Table([f"{percentile} at most", "USD per million", "memory", "batch size", "timeout"], rows),
         )
@@ -310,7 +314,8 @@ class _Page:
         ]
         before = sum(case.factor < 1 for case in answer.sensitivity)
         rows.insert(before, as_is)
-        caption = f"{self.of_function}The setting, left as it is, when requests come more slowly or faster in the same pattern."
+        slower = f"when requests come more slowly or faster in the same pattern{self._of_fit()}"
+        caption = f"{self.of_function}The setting, left as it is, {slower}."
         tables = [Table(head, rows, strong=[before])]
         if isinstance(answer.by_function, EveryLoad):
             tables.append(_every_load(answer.by_function))

@@ -191,8 +191,13 @@ def _loads(plan: EveryLoad) -> Table:
     return table
 
 
+def _of_fit(answer: Answer) -> str:
+    """What a title adds where other costs are of the arrivals recorded."""
+    return "" if answer.question.recorded is None else "; arrivals as fitted"
+
+
 def _sensitivity(answer: Answer) -> Table:
-    table = Table("requests/s", title="the setting of the function when the load changes")
+    table = Table("requests/s", title=f"the setting of the function when the load changes{_of_fit(answer)}")
     for name in (*(slo.name for slo in answer.slos), "mean batch", "USD per million", "SLO kept"):
         table.add_column(name, justify="right")
     for case in answer.sensitivity:
@@ -210,7 +215,7 @@ def _frontier(answer: Answer, points: Sequence[FrontierPoint]) -> Table:
     percentile = answer.slo.name
     table = Table(
         f"{percentile} at most",
-        title=f"what a {percentile} costs, kept with {100 * answer.question.goal.confidence:g} % confidence",
+        title=f"what a {percentile} costs, kept with {100 * answer.question.goal.confidence:g} % confidence{_of_fit(answer)}",
     )
     for name in ("USD per million", "memory", "batch size", "timeout"):
         table.add_column(name, justify="right")

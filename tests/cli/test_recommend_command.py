@@ -213,6 +213,7 @@ def test_the_tables_show_what_people_need(ask: tuple[str, ...], shown_by: Shown)
         *("settings of the function compared; no timeout in between is cheaper by more than 0.01 %", "prices: us-east-1, read 20"),
     ):
         assert text in shown, text
+    assert "as fitted" not in shown
 
 
 @pytest.mark.full
@@ -384,6 +385,8 @@ def test_a_plan_of_both_is_written_and_does_in_simulation_what_was_predicted(
     code, out, _ = exit_of("recommend", *told, "--trace", str(trace))
     said = " ".join(out.split())
     assert code == 0 and "at the last moment the function with" in said and "% less in all than" in said
+    assert "when the load changes; arrivals as fitted" in said and "95 % confidence; arrivals as fitted" in said
+    assert html.count(", arrivals being as fitted") == 2
 
 
 @pytest.mark.full
