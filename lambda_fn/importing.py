@@ -14,6 +14,8 @@ import traceback
 from types import ModuleType
 from typing import Any
 
+_SLUICE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
 
 class CannotServe(ValueError):
     """What is named is not there, fails, or has no ``predict``; the cause, where it has one, is what the user's code raised."""
@@ -47,7 +49,9 @@ def make_served(target: str, root: str) -> Any:
         made = _make(found, attribute)
     else:
         raise CannotServe(f"{attribute} is {type(found).__name__}; allowed: a class, an object with predict, or what makes one")
-    _check_predict(made, attribute)
+    _check_predict(
+        made, attribute if made is found or isinstance(found, type) else f"{type(made).__name__}, which {attribute}() returned,"
+    )
     return made
 
 
@@ -81,9 +85,9 @@ def _import_module(name: str, root: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise CannotServe(f"there is no module {error.name!r}, neither in {folder} nor installed") from None
-        raise CannotServe(f"importing {name} failed: {_told(error)}; is it among the requirements?") from error
+        raise CannotServe(f"importing {name} failed: {told(error)}; is it among the requirements?") from error
     except (Exception, SystemExit) as error:
-        raise CannotServe(f"importing {name} failed: {_told(error)}") from error
+        raise CannotServe(f"importing {name} failed: {told(error)}") from error
 
 
 def _make(factory: Any, name: str) -> Any:
@@ -100,7 +104,7 @@ def _make(factory: Any, name: str) -> Any:
     try:
         return factory()
     except (Exception, SystemExit) as error:
-        raise CannotServe(f"{name}() failed: {_told(error)}") from error
+        raise CannotServe(f"{name}() failed: {told(error)}") from error
 
 
 def _check_predict(served: Any, name: str) -> None:
@@ -114,11 +118,11 @@ def _check_predict(served: Any, name: str) -> None:
         raise CannotServe(f"predict of {name} is {kind}; allowed: a plain method that returns a list")
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """An error of the user's code: the last line of its traceback, and the last line of his own code in it."""
     text = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, SyntaxError):
         return f"{text} ({error.filename}, line {error.lineno})"
-    others = ("<", __file__, sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+    others = ("<", _SLUICE, sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
     return f"{text} ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})" if own else text

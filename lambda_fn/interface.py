@@ -28,7 +28,7 @@ class ItemError(Exception):
 
     def __init__(self, status: int, message: str) -> None:
         if not (isinstance(status, int) and 400 <= status <= 599):
-            raise ValueError(f"status: {status} is not allowed; allowed: 400 to 599")
+            raise ValueError(f"status: {status!r} is not allowed; allowed: an integer from 400 to 599")
         super().__init__(status, message)
         self.status = status
         self.message = message

@@ -44,7 +44,7 @@ Reader = Callable[[Item], Input]
 
 
 class UnreadableKind(TypeError):
-    """An annotation of the inputs that no reader is for; the message says what is allowed."""
+    """An annotation of the inputs that no reader is for, or tensors that are none; the message says what is allowed."""
 
 
 def kind_of_inputs(predict: Callable[..., Any]) -> Any:

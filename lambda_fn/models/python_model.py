@@ -13,7 +13,7 @@ from typing import Any
 from ..contract import INPUT, Answer, Item
 from ..halving import outputs_of
 from ..interface import ItemError, TensorSpec
-from .inputs import Input, kind_of_inputs, reader_of, shown
+from .inputs import Input, UnreadableKind, kind_of_inputs, reader_of, shown
 from .memory import exhausts_memory
 from .outputs import write_error, write_output
 
@@ -32,15 +32,14 @@ class PythonModel:
     Raises
     ------
     UnreadableKind
-        The annotation is of no kind that requests can be read as.
+        The annotation is of no kind that requests can be read as, or ``takes`` or ``gives`` are no tensors.
     """
 
     def __init__(self, name: str, served: Any) -> None:
         self.name = name
         self._served = served
         self._predict: Callable[[list[Any]], Any] = served.predict
-        self._takes: Sequence[TensorSpec] | None = getattr(served, "takes", None)
-        self._gives: Sequence[TensorSpec] | None = getattr(served, "gives", None)
+        self._takes, self._gives = _specs(served, "takes"), _specs(served, "gives")
         kind = kind_of_inputs(self._predict)
         self._read = reader_of(kind, self._takes, self._gives)
         self._input = f"list[{shown(kind)}]"
@@ -82,3 +81,11 @@ class PythonModel:
             if callable(end := getattr(self._served, name, None)):
                 end()
                 return
+
+
+def _specs(served: Any, field: str) -> Sequence[TensorSpec] | None:
+    specs = getattr(served, field, None)
+    if specs is None or (isinstance(specs, list | tuple) and all(isinstance(spec, TensorSpec) for spec in specs)):
+        return specs
+    allowed = 'a list or a tuple of TensorSpec, as in (TensorSpec("x", "FP32", (-1, 4)),)'
+    raise UnreadableKind(f"{field}: {specs!r} is not allowed; allowed: {allowed}")

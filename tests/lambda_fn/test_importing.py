@@ -110,7 +110,7 @@ def test_the_name_of_a_class_is_its_model_in_lower_case_with_dashes(write: Write
         ("served.py:M", "class M: ...", "M has no method predict; allowed: def predict(self, inputs)"),
         ("served.py:M", "class M:\n    predict = 3", "M has no method predict"),
         ("served.py:M", "M = 3", "M is int; allowed: a class, an object with predict, or what makes one"),
-        ("served.py:M", "def M(): return 3", "M has no method predict"),
+        ("served.py:M", "def M(): return 3", "int, which M() returned, has no method predict"),
         (
             "served.py:M",
             "class M:\n    async def predict(self, inputs): ...",
@@ -176,6 +176,22 @@ def test_an_error_of_a_library_is_told_with_the_line_that_called_it(write: Write
     assert "M() failed: json.decoder.JSONDecodeError: Expecting property name" in str(caught.value)
     assert str(caught.value).endswith(f"({tmp_path}/served.py, line 4, in __init__)")
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_an_error_of_sluice_itself_is_told_with_the_line_that_called_it(write: Write, tmp_path: Path) -> None:
+    environment = write("from sluice.lambda_fn import TensorSpec\nclass M:\n    takes = (TensorSpec('x', 'float32', (-1, 4)),)")
+    with pytest.raises(LoadingError, match="datatype of 'x': 'float32' is not allowed; allowed: BOOL") as caught:
+        load_model({**environment, "SLUICE_MODEL": "served.py:M"})
+    assert str(caught.value).endswith(f"({tmp_path}/served.py, line 3, in M)")
+
+
+@pytest.mark.parametrize("takes", ["('x', 'FP32', (-1, 4))", "3", "'x'"])
+def test_tensors_that_are_none_are_named(write: Write, takes: str) -> None:
+    environment = write(f"class M:\n    gives = {takes}\n    def predict(self, inputs): ...")
+    with pytest.raises(
+        LoadingError, match="'served.py:M': gives: .* is not allowed; allowed: a list or a tuple of TensorSpec, as in"
+    ):
+        load_model({**environment, "SLUICE_MODEL": "served.py:M"})
 
 
 def start(environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -533,7 +533,7 @@ def test_the_status_of_an_error_is_one_of_an_error(status: Any, allowed: bool) -
     if allowed:
         assert str(ItemError(status, "why")) == "why"
     else:
-        with pytest.raises(ValueError, match=f"status: {status} is not allowed; allowed: 400 to 599"):
+        with pytest.raises(ValueError, match=f"status: {status} is not allowed; allowed: an integer from 400 to 599"):
             ItemError(status, "why")
 
 
