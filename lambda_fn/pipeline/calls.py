@@ -24,6 +24,13 @@ class Raised(NamedTuple):
     text: str
 
 
+def why_not(error: BaseException) -> str:
+    """Why a worker cannot start: the error and the line of its author's code in the first line, the traceback in the others."""
+    from ..importing import told  # it imports what only such an error needs
+
+    return told(error).replace("\n", " ") + "\n" + "".join(traceback.format_exception(error))
+
+
 def call_one(predict: Callable[[Any], Any], value: Any) -> Any:
     """The output for one item, or ``Raised``."""
     try:

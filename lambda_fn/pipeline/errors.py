@@ -85,3 +85,12 @@ class StageTraceback(Exception):
 
     def __str__(self) -> str:
         return "\n" + str(self.args[0])
+
+
+def not_started(kind: type[PipelineError], what: str, why: str) -> PipelineError:
+    """That a worker cannot be started: a line for callers, and as its cause the traceback, which is the rest of ``why``."""
+    line, _, text = why.partition("\n")
+    error = kind(f"{what} be started: {line}")
+    if text:
+        error.__cause__ = StageTraceback(text)
+    return error

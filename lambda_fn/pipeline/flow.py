@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -73,6 +74,7 @@ class Stage:
         if name is None:
             name = getattr(made_by, "__name__", type(made_by).__name__)
         require(isinstance(name, str) and bool(name), "name", name, "a text that is not empty")
+        require(isinstance(processes, bool), "processes", processes, "True or False; how many there are is said by workers")
         self.made_by, self.args, self.kwargs = made_by, args, kwargs
         self.name = name
         self.processes = processes
@@ -92,7 +94,8 @@ class Stage:
             policy is None or not policy.beside, "policy", policy, "a table without others beside it: its workers serve it alone"
         )
         require(policy is None or policy.columns == 1, "policy", policy, "a table of one column: no item of a stage has a slack")
-        require(timeout is None or 0 < timeout < INF, "timeout", timeout, "a number of seconds > 0, or None")
+        is_time = isinstance(timeout, int | float) and 0 < timeout < INF
+        require(timeout is None or is_time, "timeout", timeout, "a number of seconds > 0, or None")
         require(timeout is None or processes, "timeout", timeout, "None where workers are threads, which cannot be killed")
         self.workers = workers
         self.timeout = timeout
@@ -234,10 +237,12 @@ class _Chooser:
 
     def predict(self, item: Any) -> int:
         chosen = self._choose(item)
-        require(
-            _whole(chosen) and 0 <= chosen < self._parts, "choose", chosen, f"the number of a part, from 0 to {self._parts - 1}"
-        )
-        return chosen
+        try:  # an integer of numpy, as argmax gives it, is one too
+            number = -1 if isinstance(chosen, bool) else operator.index(chosen)
+        except TypeError:
+            number = -1
+        require(0 <= number < self._parts, "choose", chosen, f"the number of a part, from 0 to {self._parts - 1}")
+        return number
 
 
 def _check_parts(name: str, parts: tuple[Any, ...]) -> None:
@@ -251,6 +256,8 @@ def _checked_cpus(cpus: Cpus) -> list[list[int]]:
         raise InvalidInput("cpus", cpus, "None: this system does not let a process choose its CPUs")
     allowed = os.sched_getaffinity(0)
     require(not isinstance(cpus, (int, str)) and len(cpus) > 0, "cpus", cpus, "a list with one entry for each worker")
+    for entry in cpus:
+        require(isinstance(entry, int | Sequence), "cpus", entry, "a CPU, or a list of them, for each worker")
     entries = [[entry] if isinstance(entry, int) else list(entry) for entry in cpus]
     for entry in entries:
         require(len(entry) > 0, "cpus", entry, "at least one CPU for each worker")

@@ -33,7 +33,7 @@ from sluice.batching.errors import InvalidInput, require
 from . import worker_process
 from .admission import Admission
 from .calls import decode_error
-from .errors import ItemTooLarge, PipelineStopped, StageError, StartupFailed
+from .errors import ItemTooLarge, PipelineError, PipelineStopped, StageError, StartupFailed
 from .flow import Flow, lay_out
 from .frames import Frame, Kind
 from .payloads import Encoded, encode
@@ -126,7 +126,12 @@ class Pipeline:
         require(deadline is None or is_time, "deadline", deadline, "a number of seconds > 0, or None")
         if cpus is not None:
             allowed = os.sched_getaffinity(0)
-            require(len(cpus) > 0 and set(cpus) <= allowed, "cpus", cpus, "some of " + ", ".join(map(str, sorted(allowed))))
+            require(
+                isinstance(cpus, Sequence) and len(cpus) > 0 and set(cpus) <= allowed,
+                "cpus",
+                cpus,
+                "some of " + ", ".join(map(str, sorted(allowed))),
+            )
         self.name = name
         self._max_payload = max_payload
         self._deadline = deadline
@@ -155,7 +160,7 @@ class Pipeline:
             self._made = [self._made_of(number) for number in range(len(self._layout.stages))]
             self._state = PipelineState(self._layout.rules, self._layout.entry, self._admission.max_bytes)
             self._workers: dict[int, ProcessWorker | ThreadWorker] = {}
-            self._failure: StartupFailed | None = None
+            self._failure: PipelineError | None = None
             self._closing = False
             self._ended = False
             self._broken = ""
@@ -266,7 +271,7 @@ class Pipeline:
     def _enter(self, caller: Caller, item: Any, deadline: float | None, block: bool) -> None:
         if deadline is None:
             deadline = self._deadline
-        elif not deadline > 0:
+        elif not (isinstance(deadline, int | float) and deadline > 0):
             raise InvalidInput("deadline", deadline, "a number of seconds > 0 from now, or None")
         until = None if deadline is None else time.monotonic() + deadline
         files = self._files < self._max_files
@@ -423,6 +428,8 @@ class Pipeline:
             if self._workers.get(number) is worker:
                 cause = worker.cause_of_death()
                 self._let_go(number, worker)
+                if self._settled.is_set():
+                    _log.warning("a process of stage %r has ended, and is started again: %s", self._stage_of(number), cause)
                 self._state.died(number, cause, now)
 
     def _tell(self, number: int, worker: ProcessWorker, frames: list[Frame], now: float) -> None:
@@ -435,7 +442,12 @@ class Pipeline:
             elif frame.kind == Kind.FAILED:
                 cause = frame.payloads[0][2].head.decode(errors="replace")
                 self._let_go(number, worker)
+                if self._settled.is_set():  # else it is raised
+                    _log.error("a process of stage %r cannot be started: %s", self._stage_of(number), cause)
                 self._state.failed_to_start(number, cause, now)
+
+    def _stage_of(self, number: int) -> str:
+        return self._state.workers[number].stage.rule.name
 
     def _tell_posted(self, number: int, kind: str, content: Any, seconds: float, now: float) -> None:
         if kind == "returned":
@@ -464,10 +476,8 @@ class Pipeline:
             self._answer(turn.answers)  # of whom the state knows nothing any more
         self._wake_at = turn.wake_at
         if not self._settled.is_set():
-            why = self._state.start_failure()
-            if why is not None:
-                self._failure = StartupFailed(why)
-            if why is not None or not self._state.starting():
+            self._failure = self._state.start_failure()
+            if self._failure is not None or not self._state.starting():
                 self._settled.set()
 
     def _answer(self, answers: list[Answer]) -> None:

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from sluice.batching.batcher import Batcher
 from sluice.batching.policy import Policy
 
-from .errors import DeadlinePassed, PipelineStopped, ProcessDied, StageDown, StageTimeout
+from .errors import DeadlinePassed, PipelineError, PipelineStopped, ProcessDied, StageDown, StageTimeout, StartupFailed, not_started
 
 START_TIMEOUT = 120.0  # s until a worker must be ready
 FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0  # s before a worker is started again
@@ -396,11 +396,11 @@ class PipelineState:
         """Whether a worker has not been ready, or failed, yet."""
         return any(worker.life is not Life.READY and worker.why_not is None for worker in self.workers)
 
-    def start_failure(self) -> str | None:
+    def start_failure(self) -> PipelineError | None:
         """What says that, and why, a worker could not be started."""
         for worker in self.workers:
             if worker.why_not is not None:
-                return f"stage {worker.stage.rule.name!r} could not be started: {worker.why_not}"
+                return not_started(StartupFailed, f"stage {worker.stage.rule.name!r} could not", worker.why_not)
         return None
 
     # Instructions
@@ -503,7 +503,8 @@ class PipelineState:
         stage = ticket.stage
         assert stage is not None
         if not ticket.item.done:
-            error = StageDown(f"no worker of stage {stage.rule.name!r} can be started: {stage.cause}")
+            assert stage.cause is not None
+            error = not_started(StageDown, f"no worker of stage {stage.rule.name!r} can", stage.cause)
             self._answer(ticket.item, True, error, stage.rule.name)
         return True
 

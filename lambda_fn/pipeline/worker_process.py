@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sluice.batching.log_lines import FORMAT, LEVEL, log_to_stderr
 
 from ..halving import said
-from .calls import Raised, call_batch, call_one, encode_output
+from .calls import Raised, call_batch, call_one, encode_output, why_not
 from .child import first_words
 from .errors import StageError
 from .frames import FrameSocket, Kind, pack, split
@@ -69,8 +69,8 @@ def main(fd: int) -> None:
             _import_main(setup.main)
         made_by, args, kwargs = pickle.loads(setup.made)
         predict = made_by(*args, **kwargs).predict
-    except BaseException:
-        stream.send(*pack(Kind.FAILED, [(0, False, Encoded(traceback.format_exc().encode()))]))
+    except BaseException as error:
+        stream.send(*pack(Kind.FAILED, [(0, False, Encoded(why_not(error).encode()))]))
         return
     starting = False
     stream.send(*pack(Kind.READY, []))

@@ -7,13 +7,12 @@ import queue
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 from ..halving import said
 from . import worker_process
-from .calls import Raised, call_batch, call_one, encode_output
+from .calls import Raised, call_batch, call_one, encode_output, why_not
 from .child import ChildProcess
 from .errors import ItemTooLarge, StageError, StageTraceback
 from .flow import Stage
@@ -100,8 +99,8 @@ class ThreadWorker:
             if self._cpus is not None:
                 os.sched_setaffinity(0, self._cpus)
             predict = self._stage.made_by(*self._stage.args, **self._stage.kwargs).predict
-        except BaseException:
-            self._post(self, "failed", traceback.format_exc(), 0.0)
+        except BaseException as error:
+            self._post(self, "failed", why_not(error), 0.0)
             return
         self._post(self, "ready", None, 0.0)
         while (tickets := self._queue.get()) is not None:

@@ -200,6 +200,8 @@ class TestErrors:
             picky.submit(lambda: 0)
         with pytest.raises(ItemTooLarge, match=r"item: 600\d\d bytes are not allowed; allowed: at most 50000"):
             picky.submit(b"x" * 60_000)
+        with pytest.raises(InvalidInput, match="deadline: '5s' is not allowed; allowed: a number of seconds > 0 from now"):
+            picky.submit("x", "5s")  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="deadline: -1 is not allowed"):
             picky.submit(1, deadline=-1)
         fine, refused = picky.predict(["fine", lambda: 0])
@@ -426,10 +428,11 @@ def test_a_stage_that_cannot_be_started_says_so_at_the_start(tmp_path: Path) -> 
     switch.touch()
     for processes in (True, False):
         pipeline = Pipeline(Sequential(Stage(stages.Scale), Stage(stages.Fails, str(switch), processes=processes, name="weights")))
-        with pytest.raises(
-            StartupFailed, match=r"(?s)stage 'weights' could not be started: .*FileNotFoundError: weights.bin is missing"
-        ):
+        where = rf"\({stages.__file__}, line \d+, in __init__\)"
+        told = f"stage 'weights' could not be started: FileNotFoundError: weights.bin is missing {where}"
+        with pytest.raises(StartupFailed, match=f"^{told}$") as caught:
             pipeline.start()
+        assert "Traceback (most recent call last):" in str(caught.value.__cause__)
         with pytest.raises(PipelineStopped, match="not running"):
             pipeline.submit(1)
     with pytest.raises(InvalidInput, match="a class that can be imported"):
@@ -448,16 +451,23 @@ def test_a_start_for_which_there_is_no_thread_leaves_nothing_and_can_be_tried_ag
         assert pipeline.submit(3).result(SOON) == 6
 
 
-def test_items_of_a_stage_that_cannot_be_started_again_fail_at_once_until_it_can(tmp_path: Path) -> None:
+def test_items_of_a_stage_that_cannot_be_started_again_fail_at_once_until_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     switch = tmp_path / "broken"
     with Pipeline(Stage(stages.Fails, str(switch))) as pipeline:
         assert pipeline.predict(["x"]) == ["x"]
         switch.touch()
         os.kill(pipeline.predict(["pid"])[0], signal.SIGKILL)
         eventually(lambda: isinstance(pipeline.predict(["x"])[0], StageDown))
-        assert "FileNotFoundError: weights.bin is missing" in str(pipeline.predict(["x"])[0])
+        down = pipeline.predict(["x"])[0]  # a line for who asked, and the traceback for who serves him
+        assert str(down).startswith("no worker of stage 'Fails' can be started: FileNotFoundError: weights.bin is missing (")
+        assert "\n" not in str(down) and "Traceback" in str(down.__cause__)
         switch.unlink()
         eventually(lambda: pipeline.predict(["x"]) == ["x"])
+    told = [record.getMessage() for record in caplog.records]
+    assert "a process of stage 'Fails' has ended, and is started again: it was killed by SIGKILL" in told
+    assert any("a process of stage 'Fails' cannot be started: FileNotFoundError" in line and "Traceback" in line for line in told)
 
 
 def test_workers_run_on_the_cpus_they_are_given() -> None:
@@ -562,3 +572,32 @@ def test_everybody_gets_his_own_answer_or_error_while_a_worker_is_killed(request
             error = future.exception(60.0)
             assert (future.result() if error is None else str(error)) == expected(n)
         eventually(lambda: len(children(os.getpid()) - before) == 6)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"timeout": "5s"}, "timeout: '5s' is not allowed; allowed: a number of seconds > 0, or None"),
+        ({"processes": 4}, "processes: 4 is not allowed; allowed: True or False; how many there are is said by workers"),
+        ({"processes": "no"}, "processes: 'no' is not allowed; allowed: True or False"),
+        ({"cpus": [0.5]}, "cpus: 0.5 is not allowed; allowed: a CPU, or a list of them, for each worker"),
+    ],
+)
+def test_an_option_of_a_stage_that_is_of_another_type_is_named(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Stage(stages.Scale, **option)
+    assert str(caught.value).startswith(message)
+
+
+def test_the_cpus_of_a_pipeline_are_a_list() -> None:
+    with pytest.raises(InvalidInput, match="cpus: 0 is not allowed; allowed: some of "):
+        Pipeline(Stage(stages.Scale), cpus=0)  # type: ignore[arg-type]
+
+
+def test_a_part_may_be_chosen_by_an_integer_of_numpy() -> None:
+    parts = [Stage(stages.Scale, processes=False), Stage(stages.Shift, processes=False)]
+    with Pipeline(Switch(lambda x: np.argmax([0, x]), *parts)) as pipeline:  # type: ignore[arg-type, return-value]
+        assert pipeline.predict([5]) == [8]
+    with Pipeline(Switch(lambda x: np.True_, *parts)) as pipeline:  # type: ignore[arg-type, return-value]
+        (refused,) = pipeline.predict([5])
+        assert str(refused).endswith("is not allowed; allowed: the number of a part, from 0 to 1")
