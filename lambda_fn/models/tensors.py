@@ -16,6 +16,8 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 from typing import Any, NamedTuple
 
 import msgspec
@@ -320,7 +322,15 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
 def _shaped(tensor: _Input, array: Array) -> Array:
     if array.size != math.prod(tensor.shape):
         raise BadRequest(f"inputs[{tensor.name}].data: {array.size} values do not fill the shape {tensor.shape}")
+    if array.ndim > 1 and not _rows(array.shape) <= _rows(tensor.shape):  # read on, it would be another tensor than is meant
+        nested = list(array.shape)
+        raise BadRequest(f"inputs[{tensor.name}].data: rows nested as {nested} are none of the shape {tensor.shape}")
     return array.reshape(tensor.shape)
+
+
+def _rows(shape: Sequence[int]) -> set[int]:
+    """How many values the rows of a shape have, of whatever depth."""
+    return {1, *accumulate(reversed(shape), mul)}
 
 
 def _from_texts(tensor: _Input) -> Array:
@@ -332,7 +342,7 @@ def _from_texts(tensor: _Input) -> Array:
         array[:] = [text.encode() for text in texts.flat]
     except ValueError as error:
         raise BadRequest(f"inputs[{tensor.name}].data: not an array of BYTES: {error}") from None
-    return _shaped(tensor, array)
+    return _shaped(tensor, array.reshape(texts.shape))
 
 
 def _from_bytes(tensor: _Input, data: memoryview) -> Array:

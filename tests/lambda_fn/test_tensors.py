@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -203,6 +204,28 @@ def test_tensors_that_lie_are_refused_by_name_whatever_the_model_takes(item: Ite
     with pytest.raises(BadRequest) as caught:
         read_request(item, None, None)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "data", "is_read"),
+    [
+        ([2, 3], [[1, 2, 3], [4, 5, 6]], True),
+        ([2, 3], [[1, 2, 3, 4, 5, 6]], True),  # flat, but for a pair of brackets
+        ([6], [[1], [2], [3], [4], [5], [6]], True),
+        ([1, 2, 3], [[1, 2, 3], [4, 5, 6]], True),
+        ([2, 3], [[1, 2], [3, 4], [5, 6]], False),  # its transpose, perhaps
+        ([6, 1], [[1, 2], [3, 4], [5, 6]], False),
+    ],
+)
+@pytest.mark.parametrize("datatype", ["FP32", "INT64", BYTES])
+def test_nested_data_are_rows_of_the_shape(shape: list[int], data: list[Any], is_read: bool, datatype: str) -> None:
+    values = [[str(value) for value in row] for row in data] if datatype == BYTES else data
+    item = json_item(inputs=[{"name": "t", "shape": shape, "datatype": datatype, "data": values}])
+    if is_read:
+        assert [int(value) for value in read_request(item, None, None).inputs["t"].flat] == [1, 2, 3, 4, 5, 6]
+    else:
+        with pytest.raises(BadRequest, match=re.escape(f"inputs[t].data: rows nested as [3, 2] are none of the shape {shape}")):
+            read_request(item, None, None)
 
 
 def test_data_may_be_flat_or_nested() -> None:
