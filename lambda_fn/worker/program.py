@@ -79,6 +79,13 @@ class WorkerSettings:
             value = getattr(self, field)
             require(0 <= value <= most_seconds, _variable(field), value, f"seconds from 0 to {most_seconds:g}")
         require(self.timeout > 0, _variable("timeout"), self.timeout, "seconds > 0")
+        in_time = self.wait == 0 or self.wait < self.timeout
+        require(
+            in_time,
+            _variable("wait"),
+            self.wait,
+            f"less than {self.timeout:g} s, after which callers get 504 ({_variable('timeout')})",
+        )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> WorkerSettings:

@@ -643,6 +643,13 @@ def test_a_setting_that_is_not_allowed_is_named(variable: str, value: str, said:
         program.WorkerSettings.from_environment({variable: value})
 
 
+def test_who_waits_for_others_waits_for_less_than_callers_do() -> None:
+    said = "SLUICE_WAIT: 0.5 is not allowed; allowed: less than 0.2 s, after which callers get 504 (SLUICE_TIMEOUT)"
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        program.WorkerSettings(wait=0.5, timeout=0.2)
+    assert program.WorkerSettings(wait=0, timeout=0.2).timeout == 0.2
+
+
 def test_a_duration_may_have_its_unit_as_an_option_may() -> None:
     found = program.WorkerSettings.from_environment({"SLUICE_WAIT": "5ms", "SLUICE_TIMEOUT": "2min", "SLUICE_DRAIN_TIMEOUT": "7"})
     assert (found.wait, found.timeout, found.drain_timeout) == (0.005, 120.0, 7.0)
