@@ -17,7 +17,7 @@ from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.traces.record import recorded_times
 
 OPTION = "--class"
-FORM = "NAME:ARRIVALS, the arrivals a rate (requests/s), an arrivals document or a trace"
+FORM = "NAME:ARRIVALS, the arrivals a rate (requests/s), an arrivals document or a trace, the name 1 to 128 of A-Z a-z 0-9 . _ -"
 
 
 class ClassArrivals(NamedTuple):

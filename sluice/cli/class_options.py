@@ -12,7 +12,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.cli.class_arrivals import OPTION, read_classes
 from sluice.cli.groups import Command
 from sluice.cli.slo_options import read_slos
-from sluice.optimizer.recommend import Application
+from sluice.optimizer.recommend import Application, Slo
 
 FORM = "NAME:ARRIVALS:SLO, as in web:50:p95=200ms; the arrivals are a rate (requests/s), an arrivals document or a trace"
 
@@ -48,5 +48,13 @@ def read_applications(texts: Sequence[str]) -> tuple[Application, ...]:
         if ":" not in arrivals or not slo:
             raise InvalidInput(OPTION, text, FORM)
     classes = read_classes([arrivals for arrivals, _, _ in parts])
-    slos = [read_slos([slo])[0] for _, _, slo in parts]
+    slos = [_slo(text, slo) for text, (_, _, slo) in zip(texts, parts, strict=True)]
     return tuple(Application(name, of.process, slo, of.recorded) for (name, of), slo in zip(classes.items(), slos, strict=True))
+
+
+def _slo(text: str, slo: str) -> Slo:
+    """The SLO at the end of ``text``."""
+    try:
+        return read_slos([slo])[0]
+    except InvalidInput as error:
+        raise InvalidInput(OPTION, text, f"NAME:ARRIVALS:SLO, the SLO {error.allowed}") from None

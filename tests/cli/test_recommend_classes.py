@@ -76,7 +76,19 @@ def test_workers_compete_and_the_plan_that_has_them_is_simulated(
     ("given", "said"),
     [
         (["--class", "web:50"], "--class: 'web:50' is not allowed; allowed: NAME:ARRIVALS:SLO"),
-        (["--class", "web:50:fast"], "slo: 'fast' is not allowed"),
+        (
+            ["--class", "web:50:p95=100"],
+            "--class: 'web:50:p95=100' is not allowed; allowed: NAME:ARRIVALS:SLO, the SLO 100ms if milliseconds are meant",
+        ),
+        (["--class", "web:50:p95"], "--class: 'web:50:p95' is not allowed; allowed: NAME:ARRIVALS:SLO, the SLO one latency"),
+        (
+            ["--class", "w b:50:0.1"],
+            "an arrivals document or a trace, the name 1 to 128 of A-Z a-z 0-9 . _ -",
+        ),
+        (
+            ["--class", "web:50:fast"],
+            "--class: 'web:50:fast' is not allowed; allowed: NAME:ARRIVALS:SLO, the SLO a number of seconds, or one",
+        ),
         (["--class", "web:fast:0.2"], "--class: 'fast' is not allowed; allowed: a file that exists"),
         (["--class", "a b:50:0.2"], "--class: 'a b:50' is not allowed"),
         (["--class", "a:5:0.2", "--class", "a:6:0.3"], "each class once"),
@@ -107,7 +119,8 @@ def test_a_promise_that_nothing_keeps_names_the_class(exit_of: Run, profiled: st
 
 def test_a_promise_of_a_class_that_may_be_meant_in_milliseconds_is_a_question(exit_of: Run, profiled: str) -> None:
     code, _, err = exit_of("recommend", "--profile", profiled, "--class", "web:5:200")
-    assert code == 2 and "'200' is not allowed; allowed: 200ms if milliseconds are meant, 200s if seconds are" in err
+    meant = "the SLO 200ms if milliseconds are meant, 200s if seconds are"
+    assert code == 2 and f"--class: 'web:5:200' is not allowed; allowed: NAME:ARRIVALS:SLO, {meant}" in err
 
 
 @pytest.mark.parametrize(("given", "said"), [([], "--profile: 'm' is not allowed"), (["--sizes", "SIZES"], "--sizes: 'given'")])
