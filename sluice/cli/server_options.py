@@ -229,7 +229,8 @@ class ServerOptions:
             raise InvalidInput("arrivals", NOT_GIVEN, one)
         require(len(given) == 1, "arrivals", given, one)
         if self.rho is not None:
-            require(LEAST_LOAD <= self.rho < np.inf, "rho", self.rho, f"a number from {LEAST_LOAD:g}, and below 1")
+            meant = f"; did you mean {self.rho / 100:g}?" if 2 <= self.rho < 100 else ""
+            require(LEAST_LOAD <= self.rho < 1, "rho", self.rho, f"a number from {LEAST_LOAD:g}, and below 1{meant}")
             return poisson(self.rho * throughput)
         if self.rate is not None:
             require(0 < self.rate < np.inf, "rate", self.rate, "requests per unit of time > 0")

@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.smdp import ClassAnswer, WeightedClass
 
+WORTH = 1e-6  # of the cost: what is called a saving
 _SHOWN = 24  # rows and columns of a table that a terminal has room for
 
 
@@ -44,7 +45,9 @@ def classes_in_words(found: ClassAnswer) -> Iterator[str]:
     if not solution.larger_with_more:
         yield f"one more waiting may make a batch smaller: {patient} stay behind so that {urgent} are done sooner"
     for name in found.compared:
-        yield f"it saves {100 * found.saved(name):.3g} % of the cost of {name}"
+        saved = found.saved(name)
+        # Less is what the cut of the grid and the arithmetic leave.
+        yield f"it saves {100 * saved:.3g} % of the cost of {name}" if abs(saved) >= WORTH else f"it saves nothing beside {name}"
 
 
 def classes_in_tables(found: ClassAnswer) -> Iterator[Table | str]:

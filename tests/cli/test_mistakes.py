@@ -186,7 +186,7 @@ MISTAKES = {
     "replay long.csv --url http://127.0.0.1:1/ --speed 1e12": "--speed: 1000000000000.0 is not allowed; allowed: a number > 0, at",
     "smdp --rho 0.5 --service 6,1 --batch-max 4 --servers 1000000000": "servers: 1000000000 is not allowed; allowed: an integer",
     "smdp --rho 0.5 --profile PROFILE --memory 1769 --batch-max 100": "--max-batch-size: 100 is not allowed; allowed: 1 to 8, as",
-    "smdp --rho 50 --service 6,1 --batch-max 8": "load: '50' is not allowed; allowed: below 1",
+    "smdp --rho 50 --service 6,1 --batch-max 8": "rho: 50.0 is not allowed; allowed: a number from 1e-15, and below 1; did you",
     "profile mlp --memory 512 --seed -1": "--seed: -1 is not allowed; allowed: an integer >= 0",
     "profile mlp --memory 0": "memory: 0 is not allowed; allowed: memory sizes from 128 to 10240 MB",
     "profile mlp --memory 512 --batch-size 0": "batch_size: 0 is not allowed; allowed: batch sizes >= 1",

@@ -232,7 +232,9 @@ def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--rho", "1.2"), "load: '1.2' is not allowed; allowed: below 1"),
+        (("--rho", "1.2"), "rho: 1.2 is not allowed; allowed: a number from 1e-15, and below 1$"),
+        (("--rho", "70"), "rho: 70.0 is not allowed; allowed: a number from 1e-15, and below 1; did you mean 0.7?"),
+        (("--rho", "1"), "rho: 1.0 is not allowed"),
         (("--rho", "0"), "rho: 0.0 is not allowed"),
         (("--rho", "1e-300"), "rho: 1e-300 is not allowed; allowed: a number from 1e-15, and below 1"),
         (("--rate", "1e-300"), "is not allowed; allowed: at least 1e-15, less is as good as none"),
@@ -387,6 +389,11 @@ def test_two_classes_have_a_table_over_both_and_what_it_saves(document_of: Docum
     assert all(other["cost"] >= answer["tables"]["optimal"]["cost"] * (1 - 1e-7) for other in answer["tables"].values())
     shown = shown_by(*TWO)
     assert "a batch leaves from so many of quick on" in shown and "it saves" in shown and "converged" in shown
+
+
+def test_classes_of_one_weight_save_nothing_and_it_says_so(shown_by: Callable[..., str]) -> None:
+    shown = shown_by(*SMALL, "--class", "one:300:2", "--class", "other:700:2")
+    assert "it saves nothing beside one queue, in order of arrival" in shown and "e-" not in shown.partition("it saves")[2][:60]
 
 
 def test_a_plan_of_two_classes_has_their_names_and_a_slack_for_the_patient_one(
