@@ -41,6 +41,8 @@ from sluice.optimizer.smdp import PhaseTables
 
 FIXED = (8, 0.05)  # size-or-timeout that nobody chose: batch size, and seconds
 STATIC = 8
+BY_SYSTEM = {"proteus": "deadline", "clipper": "aimd", "nexus": "early-drop"}
+"""The policies of workers by the systems that they are of."""
 WINDOWS = 5  # of the arrivals, that reoptimised learns from
 LAG = 180.0  # s, until a new worker serves
 DURATIONS = {"timeout": (MEANT_MS, LONGEST), "window": (INF, MOST), "lag": (INF, LONGEST)}
@@ -156,7 +158,10 @@ def policy_named(text: str) -> Named:
     """What ``text`` names, whatever its numbers; raises ``InvalidInput`` where there is no policy of that name."""
     name = text.partition(":")[0]
     if name not in NAMES:
-        near = difflib.get_close_matches(name.lower().replace("_", "-").partition("=")[0], [*NAMES, ALL, CONTROL], n=1)
+        asked_for = name.lower().replace("_", "-").partition("=")[0]
+        near = (
+            [BY_SYSTEM[asked_for]] if asked_for in BY_SYSTEM else difflib.get_close_matches(asked_for, [*NAMES, ALL, CONTROL], n=1)
+        )
         asked = "".join(f"; did you mean {NAMES[meant].usage(meant) if meant in NAMES else meant}?" for meant in near)
         raise InvalidInput("policy", text, f"{ALL}, {CONTROL}, a file, or one of {USAGE}{asked}")
     return NAMES[name]
