@@ -66,7 +66,7 @@ def _device(name: str, entry: Entry) -> DeviceType:
     given = fields["workers"]
     given.check(isinstance(given.value, list) and bool(given.value), allowed)
     workers = tuple(_worker(given.below(i, value)) for i, value in enumerate(given.value))
-    given.check(len(set(workers)) == len(workers), allowed)
+    given.check(len({address.rstrip("/") for address in workers}) == len(workers), allowed)
     given.check(len(workers) <= MOST_DEVICES, f"at most {MOST_DEVICES}")
     if "count" in fields:
         fields["count"].check(fields["count"].value == len(workers), f"{len(workers)}, as many as workers, or no count")

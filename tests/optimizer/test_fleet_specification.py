@@ -228,6 +228,7 @@ def test_what_batches_take_beyond_their_profiles_counts_for_who_can_serve(tmp_pa
         ("{count: 3, memory_mb: 1769}", "3", "devices.cpu: 3", "a mapping"),
         ("{count: 3, memory_mb: 1769}", "{memory_mb: 1769}", "devices.cpu: {'memory_mb': 1769}", "a mapping with a count"),
         ("http://g:2]", "http://g:1]", "devices.gpu.workers: ['http://g:1', 'http://g:1']", "a list of different"),
+        ("http://g:2]", "http://g:1/]", "devices.gpu.workers: ['http://g:1', 'http://g:1/']", "a list of different"),
         ("http://g:2]", "8]", "devices.gpu.workers[1]: 8", "the address of a worker"),
         ("http://g:2]", "'g:2']", "devices.gpu.workers[1]: 'g:2'", "http://HOST:PORT; did you mean http://g:2?"),
         ("http://g:2]", "ftp://g:2]", "devices.gpu.workers[1]: 'ftp://g:2'", "http://HOST:PORT"),
