@@ -198,8 +198,12 @@ class ServedModel:
         """Those whom it will not be computed for any more."""
         for work in self._turns.expire(math.inf):
             work.waits = False
-            self._refuse(work.answered, 503, "Service unavailable", f"model {self.name!r} is {self.reason}", None, "not_ready")
+            self._refuse(work.answered, 503, "Service unavailable", self._unready(), None, "not_ready")
         self._note_idle()
+
+    def _unready(self) -> str:
+        what = "could not be loaded:" if self.life is Life.FAILED else "is"
+        return f"model {self.name!r} {what} {self.reason}"
 
     async def unload(self) -> None:
         """Give the model up once what waits for it and what it computes is done; what comes meanwhile is refused."""
@@ -274,7 +278,7 @@ class ServedModel:
         """
         if self.life is not _READY:
             again = LOADING_AGAIN if self.life is Life.LOADING else None
-            self._refuse(answered, 503, "Service unavailable", f"model {self.name!r} is {self.reason}", again, "not_ready")
+            self._refuse(answered, 503, "Service unavailable", self._unready(), again, "not_ready")
             return None
         work = Work(items, single, answered)
         came = self._turns.came(self._clock(), work)

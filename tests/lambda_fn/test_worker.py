@@ -420,6 +420,8 @@ async def test_a_model_that_is_being_loaded_is_not_ready_and_one_that_cannot_be_
         assert (status, detail(body)) == (500, "model 'late' could not be loaded: ValueError: no such file")
         _, body, _ = await post(client, f"{url}/v2/repository/index")
         assert msgspec.json.decode(body)[1]["reason"] == "ValueError: no such file"
+        status, body, _ = await post(client, url, encode_batch(Batch("late", BATCH.items)))
+        assert (status, detail(body)) == (503, "model 'late' could not be loaded: ValueError: no such file")
         assert (await post(client, f"{url}/v2/repository/models/late/load"))[0] == 200
         assert (await get(client, f"{url}/ping"))[0] == 200
 
