@@ -56,7 +56,8 @@ class Named:
     """A policy by name: its ``parameters`` in their order, how many of them must be given, whether it goes by an SLO.
 
     ``in_all`` are the numbers that it has where all policies are asked for. What is ``fixed`` is told all but its memory size, and
-    learns nothing of arrivals; nor does what is ``fixed_on_servers`` where it is told how many these are.
+    learns nothing of arrivals; nor does what is ``fixed_on_servers`` where it is told how many these are. What is ``on_servers`` is
+    told so, too.
     """
 
     make: Make
@@ -66,6 +67,7 @@ class Named:
     in_all: tuple[float, ...] = ()
     fixed: bool = False
     fixed_on_servers: bool = False
+    on_servers: bool = False
 
     def usage(self, name: str) -> str:
         """How it is written."""
@@ -136,22 +138,29 @@ NAMES: dict[str, Named] = {
     "last-moment": Named(lambda of: last_moment(of.function(), of.slos)),
     "greedy": Named(_greedy, ("b",), needs_slo=False, fixed_on_servers=True),
     "static": Named(_static, ("b",), 1, False, (STATIC,), fixed_on_servers=True),
-    "smdp": Named(lambda of: of.with_workers(lambda k: smdp(of.offer, k, of.process.arrival_rate, of.slos))),
+    "smdp": Named(lambda of: of.with_workers(lambda k: smdp(of.offer, k, of.process.arrival_rate, of.slos)), on_servers=True),
     "deadline": Named(lambda of: of.with_workers(lambda k: deadline(of.offer, k, of.slo)), fixed_on_servers=True),
     "aimd": Named(lambda of: of.with_workers(lambda k: aimd(of.offer, k, of.slo)), fixed_on_servers=True),
     "early-drop": Named(lambda of: of.with_workers(lambda k: early_drop(of.offer, k, of.slo)), fixed_on_servers=True),
-    "workers": Named(lambda of: fixed_workers(of.offer, of.process, of.slos, of.workers)),
-    "autoscaling": Named(_autoscaled, ("lag",)),
+    "workers": Named(lambda of: fixed_workers(of.offer, of.process, of.slos, of.workers), on_servers=True),
+    "autoscaling": Named(_autoscaled, ("lag",), on_servers=True),
     "overflow": Named(_with_overflow, ("lag",)),
 }
 ALL, CONTROL = "all", "control"  # which `sluice simulate` knows beside these names
 USAGE = ", ".join(named.usage(name) for name, named in NAMES.items())
+SERVED = ", ".join(name for name, named in NAMES.items() if named.on_servers or named.fixed_on_servers)
 
 
 def all_names() -> list[str]:
     """Every policy by name, those that need numbers with the usual ones."""
     given = {name: ",".join(f"{number:g}" for number in named.in_all) for name, named in NAMES.items()}
     return [f"{name}:{numbers}" if numbers else name for name, numbers in given.items()]
+
+
+def counts_servers(text: str) -> bool:
+    """Whether what ``text`` names is told how many workers there are; raises ``InvalidInput`` as ``policy_named``."""
+    policy = policy_named(text)
+    return policy.on_servers or policy.fixed_on_servers
 
 
 def policy_named(text: str) -> Named:

@@ -25,7 +25,7 @@ from sluice.cli.values import DURATION, FILE, WAIT, integer, number, require_spe
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
-from sluice.optimizer.baselines.names import ALL, CONTROL, policy_named
+from sluice.optimizer.baselines.names import ALL, CONTROL, SERVED, counts_servers, policy_named
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.fits import fit_arrivals
 from sluice.optimizer.recommend.queues_on_record import merged
@@ -82,6 +82,8 @@ def situation_options(command: Command) -> Command:
     ) -> Any:
         prices, largest = any_function.billing.prices, any_function.max_batch_size
         require(servers is None or 1 <= servers <= MAX_SERVERS, "servers", servers, f"an integer from 1 to {MAX_SERVERS}")
+        heard = servers is None or any(is_file(name) or name in (ALL, CONTROL) or counts_servers(name) for name in names)
+        require(heard, "--servers", servers, f"only with a file, {CONTROL}, or a policy of so many workers: {SERVED}")
         offers = [read_worker(text, prices, largest, any_function.mix) for text in worker_texts]
         worker = offers[0] if offers else None
         situation = Situation(workload, any_function, slos, memory_mb, worker, servers, other_functions, offers[1:])

@@ -296,6 +296,10 @@ def test_an_slo_out_of_reach_exits_with_one(exit_of: Run, asked: tuple[str, ...]
         (("--policy", "no-batching", "--energy", "1,-2"), "energy at batch size 1: -1.0 is not allowed; allowed: a number >= 0"),
         (("--policy", "no-batching", "--architecture", "riscv"), "architecture: 'riscv' is not allowed"),
         (("--policy", "no-batching", "--plot", "a.txt"), "plot: 'a.txt' is not allowed"),
+        (
+            ("--policy", "no-batching", "--servers", "2"),
+            "--servers: 2 is not allowed; allowed: only with a file, control, or a policy",
+        ),
         (("--policy", "greedy", "--servers", "0"), "servers: 0 is not allowed; allowed: an integer from 1 to 1000000"),
         (("--policy", "no-batching", "--mmpp2", "1,2,3,4"), "exactly one of --arrivals, --poisson and --mmpp2"),
     ],
