@@ -174,6 +174,7 @@ def _arrivals(texts: tuple[str, ...]) -> dict[str, ArrivalProcess]:
     for text in texts:
         family, equals, file = text.partition("=")
         require(bool(equals), "arrivals", text, "FAMILY=FILE, an arrivals document of a family")
+        require(family not in arrivals, "arrivals", text, "each family once")
         arrivals[family] = ArrivalProcess.of(read_document(ArrivalDocument, file, "--arrivals"))
     return arrivals
 

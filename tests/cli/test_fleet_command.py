@@ -277,6 +277,13 @@ def test_misuse_exits_with_two_and_says_what_is_allowed(arguments: tuple[str, ..
     assert code == 2 and message in stderr and stdout == ""
 
 
+def test_the_arrivals_of_a_family_are_told_once(fleet: str, tmp_path: Path, exit_of: Run) -> None:
+    file = tmp_path / "arrivals.json"
+    file.write_bytes(write(mmpp2(60, 5, 1, 0.5).document()))
+    code, _, stderr = exit_of("fleet", fleet, "--arrivals", f"text={file}", "--arrivals", f"text={file}")
+    assert code == 2 and f"arrivals: 'text={file}' is not allowed; allowed: each family once" in stderr
+
+
 def test_a_fleet_that_is_not_there_is_named_as_the_argument(tmp_path: Path, exit_of: Run) -> None:
     code, stdout, stderr = exit_of("fleet", str(tmp_path / "none.yaml"))
     assert (code, stdout) == (2, "") and f"FLEET.yaml: {str(tmp_path / 'none.yaml')!r} is not allowed; allowed: a file" in stderr
