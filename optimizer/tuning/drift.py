@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from math import log, nan
 from typing import Literal
@@ -92,9 +93,10 @@ class ServiceWatch:
         ended, values = ended[known], logs[known]
         while len(values):
             found = level.see(values)
+            level.ended.extend(ended[: None if found is None else found.consumed].tolist())
             if found is None:
                 return
-            at, since = (float(ended[max(found.consumed - n, 0)]) for n in (1, found.length))
+            at, since = level.ended[-1], level.ended[-min(found.length, len(level.ended))]  # which may be of an earlier call
             before, after = float(np.exp(found.before)), float(np.exp(found.after))
             what = "function's own time" if kind == "service" else "invocation"
             bound = "at least " if found.after > NEAR_CLIPPED else "at most " if found.after < -NEAR_CLIPPED else ""
@@ -124,6 +126,7 @@ class _Level:
 
     def __init__(self, spread: float, least: float, run_length: float) -> None:
         self._spread = spread
+        self.ended: deque[float] = deque(maxlen=1 << HORIZON)  # of the latest batches, s
         self._scan = LevelScan("gaussian", least, run_length, HORIZON)
         self._scan.dispersion.begin(spread**2, EXPECTED_WEIGHT)
         self._scan.restart(0.0, FIRM)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, isnan, log, nan, sqrt
+from math import ceil, exp, isnan, log, nan, sqrt
+from statistics import NormalDist
 from typing import TypeVar
 
 import msgspec
@@ -36,9 +37,11 @@ from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 
 KEPT = 256  # batches of a setting
 FEWEST = 8  # batches from which a ratio, or a size without a profile, counts
+SURELY = NormalDist().inv_cdf(1 - 1e-6)  # standard errors: as rare of times that are alike as is asked of a service alarm
 RESTARTED = 4  # batches that count where times have just changed
 LEAST_SPREAD = 0.02  # of the quantiles of a time over its mean, from which a linear law has a spread beside it
-BILLED_UP = 0.0005  # s; what rounding up to a millisecond adds to a random time in the mean
+BILLED_STEP = 0.001  # s, to which what is billed is rounded up
+BILLED_UP = BILLED_STEP / 2  # which adds so much to a random time in the mean
 SAMPLE = 20  # batches from which the quantiles are those of the sample
 MOST_SETTINGS = 512  # memory size and batch size; then the one that was not seen for longest is forgotten
 LARGEST_BATCH = 1024  # of a linear profile that names none
@@ -150,6 +153,23 @@ class LiveProfile:
             self._fewest = RESTARTED
         for key in [key for key, setting in self._settings.items() if not setting.forget(since)]:
             del self._settings[key]
+
+    def other_since(self, since: float) -> bool:
+        """Whether batches surely took another time since then (s) than those of the same settings before.
+
+        The logarithm of the ratio of the means of each setting, by its n n' / (n + n') batches, over what one batch spreads.
+        """
+        apart = weight = squares = n = 0.0
+        for setting in self._settings.values():
+            before, after = setting.parted(since)
+            if len(before) and len(after):
+                first, then = float(before.mean()), float(after.mean())
+                known = len(before) * len(after) / (len(before) + len(after))
+                apart, weight = apart + known * log(then / first), weight + known
+                squares += float(((before / first - 1) ** 2).sum() + ((after / then - 1) ** 2).sum())
+                n += len(before) + len(after) - 2
+        spread = sqrt((squares + PRIOR_WEIGHT * PRIOR_SPREAD**2) / (n + PRIOR_WEIGHT))
+        return abs(apart) > SURELY * spread * sqrt(weight)
 
     def memory_of(self, function: str) -> int | None:
         """The memory size (MB) at which a plan calls the function so; ``None`` where it is another one."""
@@ -286,9 +306,10 @@ class LiveProfile:
             setting = seen.get(size)
             if times is not None and size <= times.max_batch_size:
                 ratio = exp(ratios.at(memory_mb, size))
-                mean = self._expected(memory_mb, times, size) * ratio
+                expected = self._expected(memory_mb, times, size)
+                mean = expected * ratio
                 overhead = max(0.0, float(times.overhead[size - 1]) + beyond)
-                draft = _Draft(size, mean, float(times.billed_duration[size - 1]) * ratio, overhead)
+                draft = _Draft(size, mean, _billed(times, size, expected, ratio), overhead)
                 draft.quantiles = _stretched(known.get(size), times, mean)
                 draft.n = known[size].service_time.n if size in known else 1
             elif setting is not None:
@@ -417,6 +438,12 @@ class _Setting:
         squares = float(((told / mean - 1) ** 2).sum()) if mean > 0 else 0.0
         return (squares + PRIOR_WEIGHT * PRIOR_SPREAD**2) / (len(told) - 1 + PRIOR_WEIGHT) / len(told)
 
+    def parted(self, since: float) -> tuple[Array, Array]:
+        """Seconds in the function of batches that ended before then (s), and since."""
+        rows = self._rows[:, : self.n]
+        later = rows[_ENDED] >= since
+        return rows[_SERVICE, ~later], rows[_SERVICE, later]
+
 
 class _Ratios:
     """Logarithms of the ratios to the profile, drawn towards that of the memory size, and this towards that of all (10.7)."""
@@ -469,6 +496,21 @@ def _times(profile: ServiceProfile | None, memory_mb: int) -> ServiceTimes | Non
         return None
     largest = max((point.batch_size for point in profile.points), default=LARGEST_BATCH)
     return service_times_up_to(profile, memory_mb, profile.max_batch_size or largest)
+
+
+def _billed(times: ServiceTimes, size: int, expected: float, ratio: float) -> float:
+    """What a batch is billed for that takes ``ratio`` times what is expected (s): a time that does not vary is rounded up as it is.
+
+    What is measured of other sizes varies, and so do all times of the profile then, of which none is rounded any more.
+    """
+    told = float(times.billed_duration[size - 1])
+    if not times.deterministic:
+        return told * ratio
+    return _rounded_up(expected * ratio) + max(0.0, told - _rounded_up(expected)) * ratio
+
+
+def _rounded_up(seconds: float) -> float:
+    return ceil(seconds / BILLED_STEP - 1e-6) * BILLED_STEP
 
 
 def _stretched(point: ProfilePoint | None, times: ServiceTimes, mean: float) -> list[tuple[float, float]]:

@@ -110,6 +110,7 @@ class Tuner:
         self._held: _Held | None = None
         self._expected: Expected | None = None  # of the last decision
         self._before: Plan | None = None  # that served before one of control came, until a batch of that was seen
+        self._first = ""  # the digest of the plan that it began with
         self._not_followed = 0  # batches since then, which were of other plans
         self._shunned: dict[str, float] = {}  # functions, or digests of plans, that buffers refused, and until when (s)
         self._awaited, self._lag = "", 0.0  # the digest that was decided last, and seconds from such a decision until it served
@@ -121,6 +122,7 @@ class Tuner:
         self._packed_tables = b""  # of fixed servers, and their profile: who watches has no use for what solves them
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
+        self._in_trial = 0  # batches of what is tried beside the plan in force
         self._bias = 0.0
         self._fell = False  # the rate, and was seen since then for a moment only
 
@@ -159,6 +161,9 @@ class Tuner:
         self._not_followed += sum(batch.first_came >= self._since + REFUSED_AFTER for batch in batches)
         for batch in batches:
             self._tried[batch.function] = self._tried.get(batch.function, 0) + 1
+        if self._plan is not None and self._plan.routes:
+            tried = self._plan.routes[1].name
+            self._in_trial += sum(batch.digest == self._plan.digest and batch.route == tried for batch in batches)
         for batch in own:
             if self._plan is not None and not batch.cold:  # which rehearsals know of
                 self._latencies.extend((batch.ended_at, latency) for latency in batch.latencies)
@@ -184,7 +189,7 @@ class Tuner:
         self._outcome.restart(since, self._expected)
         self._before, self._not_followed = self._plan if plan.digest == self._awaited else None, 0
         before = None if self._plan is None else self._base.digest
-        self._plan, self._since = plan, since
+        self._plan, self._since, self._in_trial = plan, since, 0
         if self._base.digest != before:
             self._began = since
         self._way.follow(plan)
@@ -266,9 +271,8 @@ class Tuner:
         if self._way.longer:
             return Trigger("way", now, f"requests are {milliseconds(self._way.measured)} on their way through the buffer")
         if len(self._plan.routes) and self._held is None and self._canary_told():
-            return Trigger(
-                "canary", now, f"{self.settings.canary_batches} batches of {self._plan.routes[1].function} were measured"
-            )
+            tried = " and ".join(self._plan.routes[1].functions)
+            return Trigger("canary", now, f"{self._in_trial} batches were measured of {tried}")
         kinds: tuple[tuple[Kind, RateTest | BurstinessTest], ...] = (("rate", self._rate), ("burstiness", self._burstiness))
         for kind, test in kinds:
             rate = self._rate.rate if kind == "rate" else None
@@ -315,6 +319,9 @@ class Tuner:
         if profile is None or function is None:
             return self._stays(now, trigger, "no batch was measured yet, and there is no profile")
         if len(times) < self.settings.fewest or times[-1] <= times[0]:
+            begun = self._plan is not None and self._plan.digest == self._first
+            if begun and trigger.urgent and self._first_for(profile)[0].plan.digest != self._first:
+                return self._begin(now, trigger, profile)
             known = f"{len(times)} requests are remembered"
             return self._stays(now, trigger, f"{known}, and it takes {self.settings.fewest} to compare plans")
         if not self._compared:
@@ -365,23 +372,36 @@ class Tuner:
         return any(self._shunned.get(name, now) > now for name in names)
 
     def _take_note(self, trigger: Trigger) -> None:
+        since = [promise.alarm.since for promise in self._promises if promise.alarm is not None]
         if self._services is not None and self._services.alarm is not None:
-            self.live.restart(self._services.alarm.since)
-            function = self.function
-            self._services.clear()
-            self._back_off.restart()
-            self._promise_back_off.restart()
-            if function is not None:
-                self._services.refreshed(function)
+            self._restart(self._services.alarm.since)
+        elif since and self.live.other_since(min(since)):  # by less than is told unasked, but a table to the last moment is late
+            self._restart(min(since))
         self._way.settle()
         self._rate.clear()
         self._burstiness.clear()
         for promise in self._promises:
             promise.clear()
 
+    def _restart(self, since: float) -> None:
+        """Service times are others since then (s): what was measured before tells nothing, be it of batches or of latencies."""
+        self.live.restart(since)
+        kept = [told for told in self._latencies if told[0] >= since]
+        self._latencies.clear()
+        self._latencies.extend(kept)
+        self._back_off.restart()
+        self._promise_back_off.restart()
+        function = self.function
+        if self._services is not None:
+            self._services.clear()
+            if function is not None:
+                self._services.refreshed(function)
+
     def _canary_told(self) -> bool:
+        """Whether each function that is tried was measured, or as much as that takes of all: some seldom serve of a share."""
         assert self._plan is not None
-        return all(self._tried.get(name, 0) >= self.settings.canary_batches for name in self._plan.routes[1].functions)
+        names, enough = self._plan.routes[1].functions, self.settings.canary_batches
+        return self._in_trial >= enough * len(names) or all(self._tried.get(name, 0) >= enough for name in names)
 
     def _new_trials(self, profile: ServiceProfile, times: Array, now: float) -> Trials:
         """What a decision at ``now`` tries, over these arrivals, and at the rate that yesterday tells of where that is another."""
@@ -521,15 +541,20 @@ class Tuner:
         return int(min(late * of.rate + max(of.rate - carried, 0.0) * self._lag, self.settings.max_requests))
 
     def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
-        """The first plan, before there is anything to rehearse."""
+        """The first plan, before there is anything to rehearse; another one where that was made for other service times."""
+        best, why = self._first_for(profile)
+        begins = "it begins anew" if self._first else "it begins"
+        self._changed, self._awaited, self._first = now, best.plan.digest, best.plan.digest
+        why = f"{begins} with {best.name}: {why}"
+        return Decision(now, trigger, (), best.plan, best.name, "", 0.0, 0.0, 0, why, "", 0.0, self._bias, self._way.seconds)
+
+    def _first_for(self, profile: ServiceProfile | None) -> tuple[Proposal, str]:
+        """What is begun with, and why."""
         from sluice.optimizer.tuning.candidates import every_load, unbatched
 
         first = every_load(self.setup, profile, 1.0) if profile is not None and self.setup.servers is None else None
-        best = first or unbatched(self.setup)[0]
         why = "batches are learned from" if profile is None else "it rests on no fit" if first else "nothing is quicker"
-        self._changed, self._awaited = now, best.plan.digest
-        why = f"it begins with {best.name}: {why}"
-        return Decision(now, trigger, (), best.plan, best.name, "", 0.0, 0.0, 0, why, "", 0.0, self._bias, self._way.seconds)
+        return first or unbatched(self.setup)[0], why
 
     def _stays(self, now: float, trigger: Trigger, why: str) -> Decision:
         return Decision(
@@ -672,9 +697,10 @@ class Tuner:
             less = failing if fewer else f"has as few late and saves {1e6 * saving.value:.3g} USD per million requests"
             why = f"{best.proposal.name} {less}; {UNSURE}"
         unmeasured = [name for name in best.functions if name not in serving.functions and self._unmeasured(name)]
-        if unmeasured and not broken:
-            if in_trial and set(unmeasured) <= set(self._plan.routes[1].functions):
-                return None, f"the plan stays: {unmeasured[0]} is being tried"
+        its = set(self._plan.routes[1].functions) if in_trial else set[str]()
+        if unmeasured and not broken and set(unmeasured) <= its and back is None:
+            return None, f"the plan stays: {unmeasured[0]} is being tried"
+        if unmeasured and not broken and not set(unmeasured) <= its:
             return trying(self._base, best.proposal.plan, settings.canary), f"{why}; {unmeasured[0]} is tried with a share first"
         return best.plan(), why
 

@@ -63,30 +63,35 @@ def page(rows: Sequence[Row]) -> str:
                 and what a change costs in as long as the plan in force has served comes to it.""",
                 """**It changes little.** Another plan comes where what it saves, at the lower end of its interval on the same
                 arrivals, in as long as the plan in force has served, five minutes at the least and an hour at the most, is more
-                than its cold environments cost; no more than once a minute, and not before requests have
-                come at that rate for a minute, which a stall and what it held back do not: what waits for that is decided
-                about again when it is over, or after five minutes. A memory size of which no batch was measured gets 5 % of the
-                requests until 32 were, without the workers that it is to stand beside. A broken promise, or service times that
-                have changed, is acted on at once; but not what a lower rate would break that was seen for less than a minute, or
-                for ten requests: after a silence nobody knows yet what comes, and nobody was late. Where nothing surely keeps the
-                promise, a plan that has not broken it where it was rehearsed stays, too: of a few hundred requests no plan is
-                sure of the hundredth that may be late. Fewer late at twice the cost and more are bought only where that leaves, by
-                more than chance, no more than half of what is late beyond the promise: bursts that start cold are late whatever
-                the plan, and no batching costs ten times as much. Before workers that only carry so much, what was decided about a
-                rate that was seen for a moment is looked at again when it was seen for twice as long, until that is a minute.""",
-                """**It corrects itself.** How long requests are on their way through the buffer is measured of live batches, and
-                planned with ([live control](live-control.md#models-that-plan-themselves)). Where the measured percentile surely
-                lies above the rehearsed one of the same requests, half of the difference is added to every rehearsed latency, and
-                of what is left half again at the next decision. Where workers that are too few break the promise, about as many
-                requests as will wait when another plan comes stand before the arrivals that are rehearsed; what is chosen for them
-                is looked at again a minute later. Who came before a plan did is no proof against it.""",
+                than its cold environments cost; no more than once a minute, and not before requests have come at that rate for
+                a minute, which a stall and what it held back do not: what waits for that is decided about again when it is
+                over, or after five minutes. A memory size of which no batch was measured gets 5 % of the requests until 32
+                were, or as many for each function that is tried, as some serve larger batches than come of a share; without the
+                workers that it is to stand beside. A broken promise, or service times that have changed, is acted on at once;
+                but not what a lower rate would break that was seen for less than a minute, or for ten requests: after a silence
+                nobody knows yet what comes, and nobody was late. Where nothing surely keeps the promise, a plan that has not
+                broken it where it was rehearsed stays, too: of a few hundred requests no plan is sure of the hundredth that may
+                be late. Fewer late at twice the cost and more are bought only where that leaves, by more than chance, no more
+                than half of what is late beyond the promise: bursts that start cold are late whatever the plan, and no batching
+                costs ten times as much. Before workers that only carry so much, what was decided about a rate that was seen for
+                a moment is looked at again when it was seen for twice as long, until that is a minute.""",
+                """**It corrects itself.** How long requests are on their way through the buffer is measured of live batches,
+                and planned with ([live control](live-control.md#models-that-plan-themselves)). Where the measured percentile
+                surely lies above the rehearsed one of the same requests, half of the difference is added to every rehearsed
+                latency, and of what is left half again at the next decision. Where workers that are too few break the promise,
+                about as many requests as will wait when another plan comes stand before the arrivals that are rehearsed; what
+                is chosen for them is looked at again a minute later. Who came before a plan did is no proof against it. Nor is
+                what was measured before service times changed: where a promise is broken and batches surely take another time
+                since then, by however little, what they took before is forgotten as where an alarm of the service times tells
+                so.""",
                 """**Without a profile** it begins with no batching at the largest memory size, and doubles the largest batch
-                whenever the last was measured, taking one twice as large to take at most twice as long. Other memory sizes are not
-                tried then. **With too few arrivals**, below 200 or in less than a minute, the plan stays; then plans are compared
-                whenever twice as long was seen, until that is each five minutes, or where 200 take longer than half an hour each
-                sixth of that. **Where nothing keeps the promise** the cheapest plan with the fewest late serves, where most are
-                late of those that are as quick, and an alarm says which percentile can be reached at best, and of workers that
-                are too few how many requests a second they answer at the most.""",
+                whenever the last was measured, taking one twice as large to take at most twice as long. Other memory sizes are
+                not tried then. **With too few arrivals**, below 200 or in less than a minute, the plan stays, but what it began
+                with is made anew where that was for other service times; then plans are compared whenever twice as long was
+                seen, until that is each five minutes, or where 200 take longer than half an hour each sixth of that. **Where
+                nothing keeps the promise** the cheapest plan with the fewest late serves, where most are late of those that are
+                as quick, and an alarm says which percentile can be reached at best, and of workers that are too few how many
+                requests a second they answer at the most.""",
             ),
             "`sluice simulate --policy control` runs it in virtual time, and prints what it decided:",
             "```sh\nsluice simulate --profile profile.json --trace trace.csv --slo 0.2 \\\n"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, read, write
+from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, ServiceTime, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.service.times import service_times
@@ -78,6 +78,17 @@ def test_it_follows_a_drift_once_the_old_batches_are_forgotten() -> None:
     assert all(point.n <= 60 for point in live.points)
 
 
+def test_times_that_are_others_since_a_moment_are_told_and_chance_is_not() -> None:
+    for seed in range(20):
+        live = LiveProfile(profile())
+        live.see(batches(400, seed))
+        live.see(batches(60, seed + 100, begin=40.0))
+        assert not live.other_since(40.0)
+    live.see(batches(60, 1, 1.2, begin=46.0))
+    assert live.other_since(46.0)
+    assert not live.other_since(0.0) and not live.other_since(60.0)  # nothing to compare
+
+
 @pytest.mark.parametrize("since", [60.0, 60.35])  # the change may be found where only a few are left after it
 def test_where_times_have_just_changed_the_latest_batches_count_and_none_of_before(since: float) -> None:
     live = LiveProfile(profile())
@@ -120,6 +131,18 @@ def test_a_single_request_that_was_never_alone_takes_no_longer_than_the_smallest
     live = LiveProfile(None, "model-{memory_mb}")
     live.see(batches(100, 0, sizes=(3, 4)))
     assert points_of(live)[1].service_time.mean == points_of(live)[3].service_time.mean
+
+
+def test_a_time_that_does_not_vary_is_billed_for_as_much_when_another_size_was_measured() -> None:
+    points = [ProfilePoint(mb, b, ServiceTime(s), s) for mb in (512, 1024) for b, s in ((1, 0.0063), (4, 0.0081), (8, 0.0101))]
+    known = ServiceProfile(function="model-{memory_mb}", points=points)
+    live = LiveProfile(known)
+    live.see([MeasuredBatch(k, "", 0, "model-512", "", 1, 0.0063, 0.0063, 0.007, False, 0, ()) for k in range(40)])
+    found = live.profile()
+    assert found is not None
+    for memory_mb in (512, 1024):
+        for each in (known, found):
+            assert service_times(each, memory_mb).mean_billed(0.001)[[0, 3, 7]] == pytest.approx([0.007, 0.009, 0.011])
 
 
 def test_means_out_of_order_are_put_in_order() -> None:

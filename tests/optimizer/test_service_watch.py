@@ -29,6 +29,16 @@ def test_times_half_as_long_again_are_noticed_within_thirty_batches(factor: floa
         assert "times as long as the profile says" in watch.alarm.words
 
 
+def test_since_when_times_are_others_does_not_depend_on_how_often_it_is_looked_at() -> None:
+    told = batches(500, 0) + batches(150, 1, 1.25, begin=50.0)
+    at_once, one_by_one = ServiceWatch(profile()), ServiceWatch(profile())
+    at_once.see(told)
+    for batch in told:
+        one_by_one.see([batch])
+    assert at_once.alarm is not None and at_once.alarm == one_by_one.alarm
+    assert at_once.alarm.at - at_once.alarm.since > 1.0
+
+
 @pytest.mark.parametrize(("factor", "said"), [(5.0, "took at least 2"), (0.2, "took at most 0.")])
 def test_times_beyond_what_a_batch_counts_are_said_to_be_so_far_at_least(factor: float, said: str) -> None:
     watch = ServiceWatch(profile())

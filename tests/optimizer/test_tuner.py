@@ -473,6 +473,35 @@ def test_service_times_that_grow_by_half_are_noticed_and_corrected_within_a_minu
     assert (run.latency[after] > SLO.latency).mean() < 0.05
 
 
+def test_service_times_that_grow_by_little_are_planned_with_at_once_where_that_breaks_the_promise() -> None:
+    """By a millisecond all are late who wait to the last moment, long before a seventh more is sure of each size."""
+    times = poisson_times(5, 6000)
+    at = float(times[0]) + 900
+    run = simulate_control(SETUP, times, changes=[ServiceChange(at, 1.15)])
+    (broken,) = (decision for decision in run.decisions if decision.trigger.kind in ("promise", "service"))
+    assert at < broken.at < at + 30 and broken.plan is not None
+    after = run.arrival_times > broken.at
+    assert (run.latency[after] > SLO.latency).mean() < 0.005
+
+
+def test_latencies_under_other_service_times_are_no_bias() -> None:
+    times = poisson_times(20, 20_000)
+    changes = [ServiceChange(float(times[0]) + 400, 1.6), ServiceChange(float(times[0]) + 700, 1.0)]
+    run = simulate_control(SETUP, times, changes=changes)
+    assert [decision.trigger.kind for decision in run.decisions].count("service") >= 2
+    assert all(decision.bias == 0 for decision in run.decisions)
+
+
+def test_where_the_profile_is_wrong_it_begins_anew_before_there_are_enough_requests_to_compare_plans() -> None:
+    setup, times = TuningSetup("m", (SLO,), profile_of(885, 1769)), poisson_times(0.2, 150)
+    assert setup.profile is not None
+    run = simulate_control(setup, times, truth=stretched(setup.profile, 3.0), step=1.0)
+    assert run.decisions[0].why.startswith("it begins with every load")
+    (anew,) = (decision for decision in run.decisions[1:] if decision.plan is not None)
+    assert anew.trigger.kind in ("service", "promise") and anew.why.startswith("it begins anew with every load")
+    assert (run.latency[run.arrival_times > anew.at] > SLO.latency).mean() < 0.05
+
+
 @pytest.mark.full
 def test_service_times_that_grow_before_plans_are_compared_are_noticed_too() -> None:
     """In less than a minute, while nobody asks whether another plan costs less."""
@@ -826,6 +855,27 @@ def test_a_change_must_save_what_it_costs_in_as_long_as_the_plan_in_force_has_se
     ended = measured(short, old.plan)  # what was tried saves, and not surely what the change costs
     assert ended.plan is not None and ended.plan.digest == plan_without_batching().digest
     assert ended.why.startswith("the plan stays, without what was tried beside it: ")
+
+
+def test_a_trial_ends_though_one_of_its_functions_serves_larger_batches_than_come_of_a_share() -> None:
+    setup, times = TuningSetup("m", (SLO,), profile_of(885, 1769, 3538)), poisson_times(20, 6000)
+    now, plan, tuner = float(times[-1]), plan_without_batching(1769), Tuner(setup)
+    tuner.arrived(times)
+    larger = Beside("f-3538", PolicyDocument(hold=[None, None, 0.0], take=[0, 1, 2]))
+    other = structs.replace(plan_without_batching(885), beside=[larger], digest="")
+    trial = trying(plan, other, 0.05)
+    tuner.in_force(plan, float(times[0]))
+    tuner.decide(now, Trigger("start", now, ""))
+    tuner.in_force(trial, now)
+
+    def told(first: int, end: int) -> str:
+        took = 0.014, 0.014, 0.014, False, 0, (0.014,)
+        tuner.batches([MeasuredBatch(now + k, CANARY, 0, "f-885", trial.digest, 1, *took) for k in range(first, end)])
+        due = tuner.due(now + end)
+        return "" if due is None or due.kind != "canary" else due.words
+
+    assert told(1, 64) == ""
+    assert told(64, 65) == "64 batches were measured of f-885 and f-3538"
 
 
 def test_a_trial_ends_where_nothing_keeps_the_promise_either() -> None:
