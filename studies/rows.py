@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
@@ -30,3 +30,20 @@ def write_rows(path: Path, kind: type[R], rows: Iterable[R], digits: int) -> Non
         lines.writerow([field.name for field in fields(kind)])
         for row in rows:
             lines.writerow([f"{value:.{digits}g}" if isinstance(value, float) else value for value in asdict(row).values()])
+
+
+@dataclass(frozen=True)
+class Kept(Generic[R]):
+    """The rows that the last run of a study left in a file, numbers that are not whole to ``digits``."""
+
+    path: Path
+    kind: type[R]
+    digits: int
+
+    def read(self) -> list[R]:
+        """As they were left."""
+        return read_rows(self.path, self.kind)
+
+    def write(self, rows: Iterable[R]) -> None:
+        """Leave these instead."""
+        write_rows(self.path, self.kind, rows, self.digits)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..publishing import DATA
-from ..rows import read_rows, write_rows
+from ..rows import Kept
 
-FILE = DATA / "control.csv"
 LOADS = DATA / "control-loads.csv"
 CONTROL, EVERY_LOAD, RECOMMENDED, BATCH = "control", "every load, static", "recommended, static", "BATCH, each half hour"
 REHEARSED = "rehearsed, each half hour"
@@ -74,11 +72,5 @@ class Row:
         return self.cost / self.clairvoyant
 
 
-def read() -> list[Row]:
-    """What the last run left."""
-    return read_rows(FILE, Row)
-
-
-def write(rows: Iterable[Row]) -> None:
-    """Leave it in the file."""
-    write_rows(FILE, Row, rows, 8)
+KEPT = Kept(DATA / "control.csv", Row, 8)
+read, write = KEPT.read, KEPT.write

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..publishing import DATA
-from ..rows import read_rows, write_rows
+from ..rows import Kept
 
-FILE = DATA / "cpu-or-gpu.csv"
 KINDS = ("function", "workers", "both")
 MARK = "MArk"
 
@@ -41,11 +39,5 @@ class Row:
         return self.network, self.arrivals, self.slo, self.rate
 
 
-def read() -> list[Row]:
-    """The rows that the last runs left."""
-    return read_rows(FILE, Row)
-
-
-def write(rows: Iterable[Row]) -> None:
-    """The rows, six digits."""
-    write_rows(FILE, Row, rows, digits=6)
+KEPT = Kept(DATA / "cpu-or-gpu.csv", Row, 6)
+read, write = KEPT.read, KEPT.write

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..publishing import DATA
-from ..rows import read_rows, write_rows
-
-FILE = DATA / "latency-models.csv"
+from ..rows import Kept
 
 
 @dataclass(frozen=True)
@@ -39,11 +36,5 @@ class Row:
         return 100 * float(getattr(self, method) / self.simulated - 1)
 
 
-def read() -> list[Row]:
-    """The rows that the last run left."""
-    return read_rows(FILE, Row)
-
-
-def write(rows: Iterable[Row]) -> None:
-    """The rows, six digits."""
-    write_rows(FILE, Row, rows, digits=6)
+KEPT = Kept(DATA / "latency-models.csv", Row, 6)
+read, write = KEPT.read, KEPT.write

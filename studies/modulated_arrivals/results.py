@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..publishing import DATA
-from ..rows import read_rows, write_rows
-
-FILE = DATA / "modulated-arrivals.csv"
+from ..rows import Kept
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,5 @@ class Row:
         return (self.simulated - self.exact) / self.error
 
 
-def read() -> list[Row]:
-    """The rows that the last run left."""
-    return read_rows(FILE, Row)
-
-
-def write(rows: Iterable[Row]) -> None:
-    """The rows, seven digits."""
-    write_rows(FILE, Row, rows, digits=7)
+KEPT = Kept(DATA / "modulated-arrivals.csv", Row, 7)
+read, write = KEPT.read, KEPT.write

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sluice.batching.documents import quantile_of
 
 from ..publishing import DATA
-from ..rows import read_rows, write_rows
+from ..rows import Kept
 
-FILE = DATA / "policy-zoo.csv"
 PERCENTILE = 95.0
 ALLOWED = 1 - quantile_of(PERCENTILE)  # of the requests, late
 
@@ -51,14 +49,8 @@ class Row:
         return self.violations <= ALLOWED
 
 
-def read() -> list[Row]:
-    """The rows that the last runs left."""
-    return read_rows(FILE, Row)
-
-
-def write(rows: Iterable[Row]) -> None:
-    """The rows, five digits."""
-    write_rows(FILE, Row, rows, digits=5)
+KEPT = Kept(DATA / "policy-zoo.csv", Row, 5)
+read, write = KEPT.read, KEPT.write
 
 
 def milliseconds(seconds: float) -> str:

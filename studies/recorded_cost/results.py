@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..publishing import DATA
-from ..rows import read_rows, write_rows
-
-FILE = DATA / "recorded-cost.csv"
+from ..rows import Kept
 
 
 @dataclass(frozen=True)
@@ -41,11 +38,5 @@ class Row:
     again_high: float
 
 
-def read() -> list[Row]:
-    """What the last run left."""
-    return read_rows(FILE, Row) if FILE.exists() else []
-
-
-def write(rows: Iterable[Row]) -> None:
-    """Leave it in the file."""
-    write_rows(FILE, Row, rows, 8)
+KEPT = Kept(DATA / "recorded-cost.csv", Row, 8)
+read, write = KEPT.read, KEPT.write

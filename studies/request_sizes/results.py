@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -10,9 +9,8 @@ from sluice.batching.documents import ServiceProfile
 from sluice.batching.documents import read as read_document
 
 from ..publishing import DATA
-from ..rows import read_rows, write_rows
+from ..rows import Kept
 
-FILE = DATA / "request-sizes.csv"
 PROFILE = DATA / "request-sizes-profile.json"
 PERCENTILE = 95.0
 ALONE, ONE_QUEUE, BATCHED = "no batching", "one queue", "one queue that batches"
@@ -66,11 +64,5 @@ def profile() -> ServiceProfile:
     return read_document(ServiceProfile, PROFILE.read_bytes(), PROFILE.name)
 
 
-def read() -> list[Row]:
-    """The rows that the last run left."""
-    return read_rows(FILE, Row)
-
-
-def write(rows: Iterable[Row]) -> None:
-    """The rows, six digits."""
-    write_rows(FILE, Row, rows, digits=6)
+KEPT = Kept(DATA / "request-sizes.csv", Row, 6)
+read, write = KEPT.read, KEPT.write

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..publishing import DATA
-from ..rows import read_rows, write_rows
+from ..rows import Kept
 
-FILE = DATA / "smdp-day.csv"
 LOADS = DATA / "control-loads.csv"
 LATEST = "to the last moment"
 GREEDY, MEAN, BUSIEST = "greedy", "table of the mean rate", "table of the busiest window"
@@ -52,11 +50,5 @@ class Row:
     tables: int
 
 
-def read() -> list[Row]:
-    """What the last run left."""
-    return read_rows(FILE, Row)
-
-
-def write(rows: Iterable[Row]) -> None:
-    """Leave it in the file."""
-    write_rows(FILE, Row, rows, 8)
+KEPT = Kept(DATA / "smdp-day.csv", Row, 8)
+read, write = KEPT.read, KEPT.write
