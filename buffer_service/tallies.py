@@ -92,6 +92,7 @@ class Distribution:
 
 
 _in_go: Callable[[float], str] = floatToGoString
+Number = TypeVar("Number", Count, Level)
 Tally = TypeVar("Tally", Count, Level, Distribution)
 
 
@@ -140,49 +141,38 @@ class _Tallies(Collector, Generic[Tally]):
     def collect(self) -> Iterable[Metric]: ...
 
 
-class Counters(_Tallies[Count]):
+class _Numbers(_Tallies[Number]):
+    """A number for each combination of labels."""
+
+    tally: type[Number]
+    family: type[CounterMetricFamily | GaugeMetricFamily] = CounterMetricFamily
+
+    def _new(self) -> Number:
+        return self.tally()
+
+    def collect(self) -> Iterable[Metric]:
+        family = self.family(self._name, self._text, labels=self._labels)
+        for values, number in self._tallies.items():
+            family.add_metric(values, number.value)
+        return [family]
+
+
+class Counters(_Numbers[Count]):
     """A counter for each combination of labels."""
 
-    kind, suffix = "counter", "_total"
-
-    def _new(self) -> Count:
-        return Count()
-
-    def collect(self) -> Iterable[Metric]:
-        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        for values, count in self._tallies.items():
-            family.add_metric(values, count.value)
-        return [family]
+    kind, suffix, tally = "counter", "_total", Count
 
 
-class Amounts(_Tallies[Level]):
+class Amounts(_Numbers[Level]):
     """A counter of what is no whole number, for each combination of labels."""
 
-    kind, suffix = "counter", "_total"
-
-    def _new(self) -> Level:
-        return Level()
-
-    def collect(self) -> Iterable[Metric]:
-        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        for values, level in self._tallies.items():
-            family.add_metric(values, level.value)
-        return [family]
+    kind, suffix, tally = "counter", "_total", Level
 
 
-class Gauges(_Tallies[Level]):
+class Gauges(_Numbers[Level]):
     """A gauge for each combination of labels."""
 
-    kind = "gauge"
-
-    def _new(self) -> Level:
-        return Level()
-
-    def collect(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily(self._name, self._text, labels=self._labels)
-        for values, level in self._tallies.items():
-            family.add_metric(values, level.value)
-        return [family]
+    kind, tally, family = "gauge", Level, GaugeMetricFamily
 
 
 class Histograms(_Tallies[Distribution]):
