@@ -31,8 +31,40 @@ from sluice.optimizer.simulation.function import Function
 N_KEPT = 16  # settings whose laws without each block are kept: the best is asked for its own more than once
 
 
+class Predicted:
+    """What settings of the function have in common, as their latency is predicted."""
+
+    latency: LatencyPrediction
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Mean size of a batch."""
+        return self.latency.mean_batch_size
+
+    @property
+    def beside(self) -> Sequence[tuple[str, Policy]]:
+        """Nothing: what is provisioned and what is not have one name."""
+        return ()
+
+    @property
+    def confidence(self) -> float | None:
+        """That of the latency's interval where it is from drawn arrivals, else ``None``."""
+        return self.latency.confidence
+
+    def percentile(self, percentile: float) -> Estimate:
+        """In s; a point where the law is exact."""
+        value = self.latency.percentile(percentile)
+        if self.latency.confidence is None:
+            return Estimate(value, value, value)
+        return Estimate(value, *self.latency.quantile_interval(quantile_of(percentile)))
+
+    def keeps(self, slos: Sequence[Slo]) -> bool:
+        """Whether it keeps every SLO, surely where its latency has an interval."""
+        return all(self.latency.surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING for slo in slos)
+
+
 @dataclass(frozen=True, eq=False)
-class FunctionSetting:
+class FunctionSetting(Predicted):
     """One point of the search with its prediction: a ``Candidate``; ``batch_size`` 1 is no batching.
 
     ``table`` waits to the last moment (``last_moment``), its longest hold being ``timeout``; without it, it is size-or-timeout.
@@ -67,11 +99,6 @@ class FunctionSetting:
         return self.cold.batches
 
     @property
-    def mean_batch_size(self) -> float:
-        """Mean size of a batch."""
-        return self.latency.mean_batch_size
-
-    @property
     def policy(self) -> Policy:
         """The table that carries it out."""
         if self.table is not None:
@@ -79,16 +106,6 @@ class FunctionSetting:
         if self.batch_size == 1:
             return policies.no_batching()
         return policies.size_or_timeout(self.batch_size, self.timeout)
-
-    @property
-    def beside(self) -> Sequence[tuple[str, Policy]]:
-        """Nothing."""
-        return ()
-
-    @property
-    def confidence(self) -> float | None:
-        """That of the latency's interval where it is from drawn arrivals, else ``None``."""
-        return self.latency.confidence
 
     @property
     def for_any_arrivals(self) -> bool:
@@ -124,17 +141,6 @@ class FunctionSetting:
             f"Hold requests until {self.batch_size} are there or the oldest has waited {milliseconds(self.timeout)}, "
             f"and run the function with {self.memory_mb} MB."
         )
-
-    def percentile(self, percentile: float) -> Estimate:
-        """In s; a point where the law is exact."""
-        value = self.latency.percentile(percentile)
-        if self.latency.confidence is None:
-            return Estimate(value, value, value)
-        return Estimate(value, *self.latency.quantile_interval(quantile_of(percentile)))
-
-    def keeps(self, slos: Sequence[Slo]) -> bool:
-        """Whether it keeps every SLO, surely where its latency has an interval."""
-        return all(self.latency.surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING for slo in slos)
 
     def billed(self, cost: BatchCost) -> Self:
         """The same with its cost on arrivals that were recorded."""

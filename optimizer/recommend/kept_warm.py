@@ -12,23 +12,20 @@ same time, and nobody can make them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Self
 
 import numpy as np
 
-from sluice.batching.documents import MAX_PING, Slo, WarmEnvironments, quantile_of
+from sluice.batching.documents import MAX_PING, WarmEnvironments
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares
 from sluice.optimizer.billing.cost import BatchCost, Billing
 from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
-from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
+from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings, Predicted
 from sluice.optimizer.recommend.offers import WorkerOffer, kept_warm, provisioned_offers
-from sluice.optimizer.recommend.search import ROUNDING
-from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 
@@ -101,7 +98,7 @@ def parameter(warm: WarmEnvironments) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class KeptWarm:
+class KeptWarm(Predicted):
     """A setting of the function with environments that are always there: a ``Candidate``.
 
     Parameters
@@ -155,21 +152,6 @@ class KeptWarm:
         return self.setting.policy
 
     @property
-    def beside(self) -> Sequence[tuple[str, Policy]]:
-        """Nothing: what is provisioned and what is not have one name."""
-        return ()
-
-    @property
-    def mean_batch_size(self) -> float:
-        """Mean size of a batch."""
-        return self.latency.mean_batch_size
-
-    @property
-    def confidence(self) -> float | None:
-        """As the setting's."""
-        return self.latency.confidence
-
-    @property
     def for_any_arrivals(self) -> bool:
         """Not so: more at once than are provisioned may start cold."""
         return False
@@ -197,17 +179,6 @@ class KeptWarm:
             return f"{first}, and ping it every {minutes(self.warm)} (PingMemory={self.memory_mb}, {parameter(self.warm)})."
         environments = "1 environment" if n == 1 else f"{n} environments"
         return f"{first}, and keep {environments} of it provisioned (ProvisionedMemory={self.memory_mb}, {parameter(self.warm)})."
-
-    def percentile(self, percentile: float) -> Estimate:
-        """In s; a point where the law is exact."""
-        value = self.latency.percentile(percentile)
-        if self.latency.confidence is None:
-            return Estimate(value, value, value)
-        return Estimate(value, *self.latency.quantile_interval(quantile_of(percentile)))
-
-    def keeps(self, slos: Sequence[Slo]) -> bool:
-        """Whether it keeps every SLO, surely where its latency has an interval."""
-        return all(self.latency.surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING for slo in slos)
 
     def billed(self, cost: BatchCost) -> Self:
         """The same with its cost on arrivals that were recorded."""
