@@ -31,9 +31,9 @@ def sticky(n_states: int, stay: float) -> Array:
     return np.full((n_states, n_states), (1 - stay) / (n_states - 1)) + (stay - (1 - stay) / (n_states - 1)) * np.eye(n_states)
 
 
-def spells(gaps: Array, n_states: int, window: int = 32) -> GammaStates:
-    """States as spells of busy and quiet times: gaps grouped by the mean of the ``window`` around them, in equal shares."""
-    window = max(2, min(window, len(gaps) // 4))
+def spells(gaps: Array, n_states: int) -> GammaStates:
+    """States as spells of busy and quiet times: gaps grouped by the mean of the 32 around them, in equal shares."""
+    window = max(2, min(32, len(gaps) // 4))
     total = np.concatenate([[0.0], np.cumsum(gaps)])
     local = (total[window:] - total[:-window]) / window
     seen = gaps[window // 2 : window // 2 + len(local)]

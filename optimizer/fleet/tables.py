@@ -109,7 +109,7 @@ def brief_hold(slo: float, service_times: Array, servers: int = 1) -> Policy:
     )
 
 
-def deadline_in_sizes(slo: float, service_times: Array, batch_size: int, sizes: Sequence[int], servers: int = 1) -> Policy:
+def deadline_in_sizes(slo: float, service_times: Array, batch_size: int, sizes: Sequence[int]) -> Policy:
     """Proteus's published rule, whose batches have some ``sizes`` alone, 1 among them; ``service_times`` as they were measured.
 
     Waits as long as the next larger batch would be in time for the oldest, then takes the largest size that is there. Whoever
@@ -121,7 +121,7 @@ def deadline_in_sizes(slo: float, service_times: Array, batch_size: int, sizes: 
         larger = next((size for size in allowed if size > q), None)
         hold.append(0.0 if larger is None else max(0.0, slo - float(service_times[larger - 1])))
         take.append(max(size for size in allowed if size <= q))
-    return Policy(hold, take, servers, max(0.0, slo - float(service_times[0])), "deadline")
+    return Policy(hold, take, 1, max(0.0, slo - float(service_times[0])), "deadline")
 
 
 def aimd_tables(longest: float, largest: int, servers: int = 1) -> AdaptiveTables:

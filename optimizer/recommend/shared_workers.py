@@ -49,9 +49,8 @@ class SharedWorkers:
         Of which offers, functions, bill and premium are taken.
     """
 
-    def __init__(self, applications: Sequence[Application], question: Question, confidence: float = 0.95, seed: int = 0) -> None:
+    def __init__(self, applications: Sequence[Application], question: Question) -> None:
         self._applications, self._question, self._offers = tuple(applications), question, question.offers
-        self._confidence, self._seed = confidence, seed
         self._rates = np.array([of.arrivals.arrival_rate for of in applications])
         # by offer how large a batch is in time for each application
         self._in_time = [
@@ -124,8 +123,6 @@ class SharedWorkers:
                 cheaper_than=cheaper_than,
                 demand=demand,
                 most=MOST_BESIDE,
-                confidence=self._confidence,
-                seed=self._seed,
             )
         except Infeasible:
             return None
@@ -144,7 +141,7 @@ class SharedWorkers:
                 break
             offer = self._offers[i]
             try:
-                trials = WorkerTrials(demand, offer, self._confidence, self._seed)
+                trials = WorkerTrials(demand, offer)
             except Infeasible:
                 continue
             setting = cheapest_workers(trials, _most(offer, rate, limit), billing=self._question.billing)

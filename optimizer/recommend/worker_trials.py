@@ -49,7 +49,7 @@ class WorkerTrials:
         When a single request takes too long by itself.
     """
 
-    def __init__(self, demand: Demand, offer: WorkerOffer, confidence: float, seed: int) -> None:
+    def __init__(self, demand: Demand, offer: WorkerOffer, confidence: float = 0.95, seed: int = 0) -> None:
         self.demand, self.arrivals, self.slos = demand, demand.arrivals, demand.slos
         self.offer, self.confidence, self.seed = offer, confidence, seed
         self.simulated = 0  # requests

@@ -145,6 +145,6 @@ class FleetRun:
         np.divide(earned, timely, out=accuracy, where=timely > 0)
         return FleetSeries(window * np.arange(n + 1, dtype=np.float64), arrivals, timely, accuracy)
 
-    def max_accuracy_drop(self, window: float = 10.0, best: float = 100.0) -> float:
-        """How far the effective accuracy of a window fell below ``best``, at the most, percentage points."""
-        return best - float(np.nanmin(self.series(window).effective_accuracy))
+    def max_accuracy_drop(self, window: float) -> float:
+        """How far the effective accuracy of a window fell below 100, at the most, percentage points."""
+        return 100.0 - float(np.nanmin(self.series(window).effective_accuracy))

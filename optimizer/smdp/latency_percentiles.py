@@ -32,18 +32,18 @@ def exact_seconds(problem: SmdpProblem) -> float:
 class LatencyPercentiles:
     """Percentiles of the latency under tables for one server with Poisson arrivals; each table is worked out once.
 
+    Where that is by simulation, all tables meet the same arrivals and the same luck.
+
     Parameters
     ----------
     problem : SmdpProblem
         Its weights do not matter.
-    seed : int
-        Of the simulations; all tables meet the same arrivals and the same luck.
     seconds_left : callable
         Where so many are not left as the exact laws of some tables would take, it is simulated from then on.
     """
 
-    def __init__(self, problem: SmdpProblem, seed: int = 0, seconds_left: SecondsLeft = endless) -> None:
-        self.problem, self.seed, self._seconds_left = problem, seed, seconds_left
+    def __init__(self, problem: SmdpProblem, seconds_left: SecondsLeft = endless) -> None:
+        self.problem, self._seconds_left = problem, seconds_left
         self.exact = problem.service.fixed or problem.service.phases is not None
         """Whether every table so far had an exact law."""
         self._known: dict[bytes, ServerLatency | SimulationResult] = {}
@@ -77,6 +77,6 @@ class LatencyPercentiles:
         return self._run(actions)
 
     def _run(self, actions: Actions) -> SimulationResult:
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(0)
         times = np.cumsum(self.problem.arrivals.sample(N_REQUESTS, rng))
         return simulate(smdp(actions.tolist()), times, self.problem.service.service_times(), rng)

@@ -34,13 +34,11 @@ class Beginning:
     usd: dict[str, float]
 
 
-def begin(
-    deployment: Deployment, times: Array, slos: Sequence[Slo], window: float, *, bias: float = 0.0, seed: int = 0
-) -> Beginning:
+def begin(deployment: Deployment, times: Array, slos: Sequence[Slo], window: float, *, bias: float = 0.0) -> Beginning:
     """Run every window of the arrivals (s) as if the plan came into force before it, and beside it all behind a run of the same.
 
-    All windows are run as one, so far from each other that no environment lasts from one to the next. ``bias`` and ``seed`` are
-    those of ``rehearse``.
+    All windows are run as one, so far from each other that no environment lasts from one to the next. ``bias`` is that of
+    ``rehearse``.
     """
     which = ((times - times[0]) // window).astype(np.int64)
     apart = replace(
@@ -48,8 +46,8 @@ def begin(
         environments=_within(deployment, window),
         beside=[replace(side, environments=_within(side, window)) for side in deployment.beside],
     )
-    new = simulate_deployment(apart, times + 2 * window * which, np.random.default_rng(seed))
-    went_on = simulate_deployment(deployment, _twice(times), np.random.default_rng(seed))
+    new = simulate_deployment(apart, times + 2 * window * which, np.random.default_rng(0))
+    went_on = simulate_deployment(deployment, _twice(times), np.random.default_rng(0))
     n, cold_usd = np.maximum(np.bincount(which), len(times) * window / (times[-1] - times[0])), Bill.of(deployment).cold
     names = np.array([side.function for side in deployment.serving])
     late, environments, usd = {}, {}, {}

@@ -127,9 +127,7 @@ class RateTables:
         return round(log(arrival_rate) / log(self.band))
 
 
-def tables_of(
-    offer: WorkerOffer, slos: Sequence[Slo], servers: int, max_batch_size: int, budgets: Sequence[float] = BUDGETS
-) -> RateTables | None:
+def tables_of(offer: WorkerOffer, slos: Sequence[Slo], servers: int, max_batch_size: int) -> RateTables | None:
     """Those of workers, each taking the mean of what its batches are measured to take, and the energy where a profile tells it.
 
     ``None`` where they take batches of more than ``LARGEST``, or have times or energies for which no table is known to be optimal.
@@ -140,6 +138,6 @@ def tables_of(
     mean = offer.service.mean_response[:largest]
     energy = np.zeros(largest) if offer.energy is None else offer.energy[:largest]
     try:
-        return RateTables(SmdpProblem(poisson(0.5 * largest / mean[-1]), deterministic(mean), energy), slos, servers, budgets)
+        return RateTables(SmdpProblem(poisson(0.5 * largest / mean[-1]), deterministic(mean), energy), slos, servers, BUDGETS)
     except InvalidInput:
         return None

@@ -121,7 +121,6 @@ def rehearse(
     confidence: float = 0.95,
     half_life: float = np.inf,
     bias: float = 0.0,
-    seed: int = 0,
 ) -> Rehearsed:
     """Run a deployment over arrivals.
 
@@ -140,7 +139,7 @@ def rehearse(
     """
     times, since, length = with_beginning(deployment, times)
     first = len(times) - BLOCKS * length
-    run = simulate_deployment(deployment, times, np.random.default_rng(seed))
+    run = simulate_deployment(deployment, times, np.random.default_rng(0))
     latency = run.latency + bias
     late = [~(latency <= slo.latency) for slo in slos]
     cold = run.cold

@@ -183,13 +183,7 @@ def simulate_control(
 
 
 def simulate_plans(
-    setup: TuningSetup,
-    arrival_times: Array,
-    plans: Sequence[tuple[float, Plan]],
-    *,
-    truth: ServiceProfile | None = None,
-    changes: Sequence[ServiceChange] = (),
-    seed: int = 0,
+    setup: TuningSetup, arrival_times: Array, plans: Sequence[tuple[float, Plan]], changes: Sequence[ServiceChange] = ()
 ) -> ControlledRun:
     """The same queue under plans that nobody tunes: each from its time (s) on, the first from the beginning.
 
@@ -199,11 +193,10 @@ def simulate_plans(
         Times that do not ascend; no profile at all; no plan.
     """
     times = checked_times(arrival_times)
-    profile = truth or setup.profile
-    require(profile is not None, "truth", None, "the profile of the function, as the setup has none")
+    require(setup.profile is not None, "setup.profile", None, "the profile of the function")
     require(bool(plans), "plans", len(plans), "at least one")
-    assert profile is not None
-    queue = _Queue(setup, profile, sorted(changes, key=lambda change: change.at), seed, watched=False)
+    assert setup.profile is not None
+    queue = _Queue(setup, setup.profile, sorted(changes, key=lambda change: change.at), 0, watched=False)
     ends = [at for at, _ in plans[1:]] + [INF]
     fed = 0
     for (at, plan), end in zip(plans, ends, strict=True):
