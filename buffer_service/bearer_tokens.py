@@ -189,10 +189,9 @@ def read_jwks(document: bytes) -> dict[str, Any]:
 class JwksFollower:
     """Has ``tokens`` verify by what ``where`` publishes, an ``https:`` URL or ``file:PATH``; what is unreadable changes nothing."""
 
-    def __init__(self, where: str, tokens: BearerTokens, again: float = LOOK_AGAIN) -> None:
+    def __init__(self, where: str, tokens: BearerTokens) -> None:
         self._where = where
         self._tokens = tokens
-        self._again = again
         self._wanted = asyncio.Event()
         self._said = ""
         tokens.unknown_key = self._wanted.set
@@ -200,9 +199,9 @@ class JwksFollower:
     async def follow(self) -> None:
         """Look for ever: now and then, and soon where a key is not known."""
         while True:
-            await asyncio.sleep(self._again)
+            await asyncio.sleep(LOOK_AGAIN)
             try:
-                async with asyncio.timeout(LOOK_EVERY - self._again):
+                async with asyncio.timeout(LOOK_EVERY - LOOK_AGAIN):
                     await self._wanted.wait()
             except TimeoutError:
                 pass

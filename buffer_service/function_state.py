@@ -45,9 +45,9 @@ class Remedy(Enum):
 class FunctionState:
     """Of ``function``, which takes batches of at most ``max_batch_size``, on so many ``servers``; ``None``: it is elastic."""
 
-    def __init__(self, function: str, max_batch_size: int, servers: int | None = 1) -> None:
+    def __init__(self, function: str, max_batch_size: int) -> None:
         self.function = function
-        self.servers = servers
+        self.servers: int | None = 1
         self.under_way = 0  # calls
         self.refused = False  # for now: the last call that it did not take says so, and none that it answered since
         self.circuit = Circuit(max_batch_size)

@@ -15,7 +15,6 @@ import math
 import struct
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import redis
@@ -139,22 +138,15 @@ _STREAMS = _Stream(stream_key, unpack_call), _Stream(batch_stream_key, unpack_ba
 
 
 class RecordReader:
-    """Reads both streams of a model, those of its spread routes too, from the oldest record that is kept or from ``positions``.
+    """Reads both streams of a model, those of its spread routes too, from the oldest record that is kept.
 
-    ``positions`` are by key, and may be kept by whoever reads on later. ``page`` bounds the entries of a stream that a look takes.
+    ``positions`` are by key. ``page`` bounds the entries of a stream that a look takes.
     ``now`` (s) is when it looked last, by the clock of what it reads. Every method raises ``StoreUnavailable`` where Redis does not
     answer, and can be called again.
     """
 
-    def __init__(
-        self,
-        url: str,
-        model: str,
-        namespace: str = NAMESPACE,
-        positions: Mapping[str, Position] = MappingProxyType({}),
-        page: int = PAGE,
-    ) -> None:
-        self.positions = dict(positions)
+    def __init__(self, url: str, model: str, namespace: str = NAMESPACE, page: int = PAGE) -> None:
+        self.positions: dict[str, Position] = {}
         self.now = -math.inf
         self._url = url
         self._model, self._namespace = model, namespace
