@@ -62,7 +62,7 @@ LEAST_WINDOW, MOST_WINDOW = 120.0, 43_200.0  # s: of less no plan is compared, a
     metavar="file:PATH|ssm:/path/",
     help="Plans that are declared there go into Redis, each when it is new; control goes on from them.",
 )
-@slo_options(required=False)
+@slo_options
 @click.option(
     "--function", default="", metavar="NAME", help="As plans name it, {memory_mb} its memory size  [default: the profile's]"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ DEFAULT = Demo()
     type=number,
     help=f"How many times faster than recorded the trace runs  [default: {DEFAULT.scale:g}]",
 )
-@slo_options(required=False, default=DEFAULT.slo)
+@partial(slo_options, default=DEFAULT.slo)
 @click.option(
     "--network",
     type=click.Choice(["mlp", "googlenet"]),

@@ -106,9 +106,7 @@ def _is_of_later(data: bytes) -> bool:
         return False
 
 
-def written_option(
-    *names: str, kinds: tuple[str, ...], help: str, metavar: str = "FILE"
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def written_option(*names: str, kinds: tuple[str, ...], help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An option that names a file to write, of one of these kinds; another is refused when the command line is read."""
 
     def written(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
@@ -116,7 +114,7 @@ def written_option(
             require_written(context, option, path, *kinds)
         return path
 
-    return click.option(*names, type=FILE, callback=written, metavar=metavar, help=help)
+    return click.option(*names, type=FILE, callback=written, metavar="FILE", help=help)
 
 
 _NOT_JSON = frozenset([".html", ".htm", ".svg", ".png", ".pdf", ".csv", ".parquet", ".npy", ".yaml", ".yml", ".txt", ".gz"])

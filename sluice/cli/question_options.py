@@ -49,7 +49,7 @@ def question_options(command: Command) -> Command:
     @class_option
     @profile_option
     @mix_options
-    @slo_options(required=False)
+    @slo_options
     @goal_options
     @limit_options
     @click.option(

@@ -53,7 +53,7 @@ LONGEST_REPLAY = 7 * 86400.0  # s
 @click.option("--seconds", type=DURATION, help="Only the first so many seconds of the replay.")
 @click.option("--timeout", type=LIMIT, default=30.0, show_default=True, help="After which a request counts as not answered.")
 @click.option("--wait", type=LIMIT, default=10.0, show_default=True, help="At most to wait until somebody listens at the URL.")
-@slo_options(required=False)
+@slo_options
 @written_option("--out", kinds=(REPLAYED,), help="File for the summary and the latency of every request.")
 @output.json_option
 def command(

@@ -65,7 +65,7 @@ def situation_options(command: Command) -> Command:
         help="Number of these workers; of policy control all there is, where their profile is --profile too"
         "  [default: the fewest that keep the SLOs in the past]",
     )
-    @slo_options(required=False)
+    @slo_options
     @wraps(command)
     def with_situation(
         *,

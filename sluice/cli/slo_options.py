@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
@@ -19,34 +19,25 @@ PERCENTILE = 95.0
 _ALLOWED = "one latency (with --percentile), or pP=LATENCY once or several times, as in p95=200ms and p99=0.4"
 
 
-def slo_options(*, required: bool = True, default: Slo | None = None) -> Callable[[Command], Command]:
-    """``--slo`` and ``--percentile``; the command gets ``slos: tuple[Slo, ...]``, at least one where they are ``required``.
-
-    The command's own ``default`` is told where there is one.
-    """
+def slo_options(command: Command, default: Slo | None = None) -> Command:
+    """``--slo`` and ``--percentile``; the command gets ``slos: tuple[Slo, ...]``, and its own ``default`` is told."""
     none_given = "" if default is None else f"  [default: {default.name}={default.latency:g}]"
 
-    def decorated(command: Command) -> Command:
-        @click.option(
-            "--slo",
-            "slo_texts",
-            multiple=True,
-            required=required,
-            metavar="[pP=]DURATION",
-            help="Latency that the percentile must keep; repeat as p95=200ms, p99=400ms for several percentiles at once."
-            + none_given,
-        )
-        @click.option(
-            "--percentile", type=percent, help=f"Percent of requests that must keep --slo DURATION  [default: {PERCENTILE:g}]"
-        )
-        @wraps(command)
-        def with_slos(*, slo_texts: tuple[str, ...], percentile: float | None, **others: Any) -> Any:
-            slos = read_slos(slo_texts, percentile)
-            return command(slos=slos, **others)
+    @click.option(
+        "--slo",
+        "slo_texts",
+        multiple=True,
+        metavar="[pP=]DURATION",
+        help="Latency that the percentile must keep; repeat as p95=200ms, p99=400ms for several percentiles at once." + none_given,
+    )
+    @click.option(
+        "--percentile", type=percent, help=f"Percent of requests that must keep --slo DURATION  [default: {PERCENTILE:g}]"
+    )
+    @wraps(command)
+    def with_slos(*, slo_texts: tuple[str, ...], percentile: float | None, **others: Any) -> Any:
+        return command(slos=read_slos(slo_texts, percentile), **others)
 
-        return with_slos
-
-    return decorated
+    return with_slos
 
 
 def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Slo, ...]:

@@ -54,7 +54,7 @@ LARGE = 256  # batches from which on it is told what it takes
     f"  [default: {SLACK:g}]",
 )
 @solver_options
-@slo_options(required=False)
+@slo_options
 @click.option(
     "--buffer-overhead",
     type=OVERHEAD,
