@@ -23,7 +23,6 @@ from sluice.optimizer.recommend.search import Search
 from sluice.optimizer.service.times import ServiceTimes
 
 SAME = 1e-9  # of the cost
-_NOTHING = 1e-12  # s; a latency that no batch has
 MORE = 1.05  # times as many cold starts are looked for as were found
 ROUNDING = 1e-9  # of a latency: kept free, so that the rounding of times makes nobody late
 
@@ -129,7 +128,7 @@ def beside_cold(slos: Sequence[Slo], cold: float, init: float) -> list[Slo]:
         if quantile < 1:
             found.append(Slo(slo.latency, 100 * quantile))
         else:
-            found.append(Slo(max(slo.latency - init, _NOTHING), slo.percentile))
+            found.append(slo.sooner(init))
     return found
 
 

@@ -40,7 +40,6 @@ LOADS = (0.1, 1000.0)
 FARTHEST = 1e6  # multiple of the arrival rate
 CONFIDENCE = 0.95
 PREMIUM = 0.01  # of the cost: what fits are off by, and more than that, on the traces of docs/policy-zoo.md
-NOTHING_LEFT = 1e-9  # s, of a promise that is no longer than the way
 
 
 @dataclass(frozen=True)
@@ -230,8 +229,7 @@ class Question:
     def promised_by(self, offer: WorkerOffer) -> tuple[Slo, ...]:
         """The same of workers alone: with the headroom left, and the way to them, which no profile has but the function's own."""
         way = 0.0 if self.profile.way is None or offer.provisioned else self.profile.way.mean
-        left = (slo.within(self.goal.headroom) for slo in self.slos)
-        return tuple(replace(slo, latency=max(slo.latency - way, NOTHING_LEFT)) for slo in left)
+        return tuple(slo.within(self.goal.headroom).sooner(way) for slo in self.slos)
 
     @property
     def asked(self) -> str:
@@ -246,8 +244,7 @@ class Question:
 
     def kept(self, slo: Slo) -> Slo:
         """An SLO as the search keeps it, with the headroom left and what the profile may be wrong by."""
-        left = slo.within(self.goal.headroom)
-        return replace(left, latency=left.latency - self.in_doubt(slo))
+        return slo.within(self.goal.headroom).sooner(self.in_doubt(slo))
 
     def in_doubt(self, slo: Slo) -> float:
         """Seconds kept free for what profile and way may take longer than is known of them: half of the SLO's at most."""

@@ -151,7 +151,7 @@ def answer_problem(
     if servers > 1:
         solution, workers = solved(problem), solve_workers(problem, servers)
         return Answer(problem, solution, (workers.policy,), servers=servers, workers=workers)
-    of_worker = tuple(Slo(slo.latency - way, slo.percentile) for slo in slos)
+    of_worker = tuple(slo.sooner(way) for slo in slos)
     return replace(_of_one_server(problem, of_worker, frontier, solved, seconds_left), slos=tuple(slos), way=way)
 
 

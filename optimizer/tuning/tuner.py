@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sluice.batching.documents import Plan, ServiceProfile, Slo, percentile_name
+from sluice.batching.documents import Plan, ServiceProfile, percentile_name
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import without_password
@@ -478,8 +478,7 @@ class Tuner:
         from sluice.optimizer.tuning.rate_tables import tables_of
 
         known = pickle.loads(self._packed_tables) if self._packed_tables else None
-        way = way_to_servers(self.setup, profile)
-        slos = tuple(Slo(slo.latency - way, slo.percentile) for slo in self.setup.slos)
+        slos = tuple(slo.sooner(way_to_servers(self.setup, profile)) for slo in self.setup.slos)
         if known is None or _differ(profile, known[2]):
             self._proposals.clear()
             service = service_times_up_to(profile.without_way, self.setup.memory_sizes[0], self.setup.max_batch_size)

@@ -100,6 +100,10 @@ class Slo(_Part, frozen=True):
         require(0 <= headroom < 1, "headroom", headroom, "a fraction of the SLO, 0 <= headroom < 1")
         return Slo(self.latency * (1 - headroom), self.percentile)
 
+    def sooner(self, seconds: float) -> Slo:
+        """The same with so many seconds kept free; where none are left, of a latency that no batch has."""
+        return Slo(max(self.latency - seconds, 1e-12), self.percentile)
+
 
 class ArrivalMatrices(_Part, frozen=True):
     """The matrices of a MAP (1/s), as those of an ``ArrivalDocument``."""
