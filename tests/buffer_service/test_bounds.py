@@ -19,6 +19,7 @@ from sluice.http.connection import MAX_HEADER_BYTES
 from sluice.lambda_fn.contract import Answer
 from sluice.local.ports import chosen_port
 from tests.buffer_service.conftest import NO_BATCHING, plan, serving
+from tests.waiting import until
 
 PATIENCE = 60.0  # s: nothing here takes so long, however busy the machine
 POST = b"POST /models/m HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n"
@@ -33,12 +34,6 @@ async def connect(buffer, receive_buffer=0):
     client.setblocking(False)
     await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", int(buffer.url.rpartition(":")[2])))
     return await asyncio.open_connection(sock=client, limit=1024)
-
-
-async def until(condition):
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def gated(function):

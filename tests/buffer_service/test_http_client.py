@@ -22,6 +22,7 @@ from sluice.buffer_service.invokers.http_client import (
     parse,
 )
 from sluice.http.room import Room
+from tests.waiting import until
 
 PATIENCE = 60.0
 LIMIT = 10_000_000
@@ -80,12 +81,6 @@ async def asking(timeout=PATIENCE, **settings):
 
 def at(server):
     return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
-async def until(condition):
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_a_request_is_one_message_and_its_connection_serves_the_next():

@@ -26,6 +26,7 @@ from sluice.local.redis_server import RedisServer
 from sluice.optimizer.traces.trace import Trace
 from tests.buffer_service.moving_address import moving_address
 from tests.buffer_service.test_failover import AT_ONCE, replica_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.full
 
@@ -200,11 +201,6 @@ async def test_two_buffers_survive_their_redis_primary_as_its_replica_takes_over
             async with http.get(url.partition("/models")[0] + "/v2/health/ready") as response:
                 seen.append((time.monotonic(), response.status, await response.read()))
             await asyncio.sleep(0.02)
-
-    async def until(true):
-        async with asyncio.timeout(60):
-            while not true():
-                await asyncio.sleep(0.005)
 
     def served_by_both(since):
         return {i % 2 for came, status, _, _, i in asked if status == 200 and came > since} == {0, 1}

@@ -11,6 +11,7 @@ import pytest
 from sluice.buffer_service import redis_servers, redis_topology
 from sluice.buffer_service.redis_servers import Away, Servers
 from sluice.buffer_service.redis_topology import ASKED_AT_ONCE, MOST_KNOWN, Topology, addresses
+from tests.waiting import until
 
 SEED, A, B, C, D = (f"redis://{name}:6379/0" for name in ("seed", "a", "b", "c", "d"))
 
@@ -213,12 +214,6 @@ async def servers_from(node):
 async def asked(servers, slot=1):
     [answer] = await servers.call(slot, ("GET", "x"))
     return int(answer)
-
-
-async def until(true):
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.001)
 
 
 @pytest.fixture

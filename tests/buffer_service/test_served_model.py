@@ -24,6 +24,7 @@ from sluice.lambda_fn.contract import encode_metadata
 from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, memory, plan, routed, serving
 from tests.buffer_service.virtual_time import in_virtual_time
+from tests.waiting import until
 
 HELD = constructors.static(100)  # nobody leaves by himself
 
@@ -93,12 +94,6 @@ async def answered_by(requests, first=0):
 
 def sample(buffer, metric, **labels):
     return buffer.service.telemetry.registry.get_sample_value(metric, {"model": buffer.model.plan.model, **labels})
-
-
-async def until(condition):
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def until_waiting(buffer, n):

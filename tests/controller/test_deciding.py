@@ -17,6 +17,7 @@ from sluice.controller.deciding import COMMAND, DecidingProcess, DecisionLost
 from sluice.controller.one_thread import NICENESS
 from sluice.optimizer.tuning.decision import Trigger
 from tests.controller.deciding_tuner import DecidingTuner
+from tests.waiting import until
 
 TRIGGER = Trigger("rate", 1.0, "the rate is another")
 
@@ -32,12 +33,6 @@ async def process_of() -> AsyncIterator[Callable[..., DecidingProcess]]:
     yield make
     for each in made:
         await each.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def gone(pid: int) -> bool:

@@ -31,6 +31,7 @@ from sluice.lambda_fn.pipeline import Pipeline, Stage
 from sluice.lambda_fn.worker import program
 from sluice.lambda_fn.worker.served_model import ServedModel, Serving
 from tests.lambda_fn.worker_sockets import Gated, Scripted, detail, in_thread, running, served
+from tests.waiting import until
 
 BATCH = Batch("echo", [Item("a", "application/json", b'{"x": 1}'), Item("b", "application/octet-stream", b"\0\1")])
 
@@ -50,12 +51,6 @@ async def post(client: aiohttp.ClientSession, url: str, data: bytes = b"", **mor
 async def get(client: aiohttp.ClientSession, url: str) -> tuple[int, bytes]:
     async with client.get(url) as response:
         return response.status, await response.read()
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 # -- batches

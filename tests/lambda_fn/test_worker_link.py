@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from sluice.lambda_fn.worker.computer import ComputerThread
 from sluice.lambda_fn.worker.link import Link, LoadFailed, Source
 from sluice.lambda_fn.worker.served_model import Life, ServedModel, Serving
 from tests.lambda_fn.worker_sockets import in_thread
+from tests.waiting import until
 
 
 class Lingering(ComputerThread):
@@ -40,12 +40,6 @@ class Started:
     def _begin(self) -> Lingering:
         self.computers.append(Lingering())
         return self.computers[-1]
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_a_computer_that_dies_as_soon_as_it_has_said_that_a_model_is_loaded_has_not_loaded_it() -> None:

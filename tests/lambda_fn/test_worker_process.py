@@ -24,6 +24,7 @@ from sluice.lambda_fn.worker.program import HttpWorker
 from sluice.lambda_fn.worker.served_model import Life, ServedModel, Serving
 from tests.lambda_fn.worker_sockets import Gated, detail, in_thread, running
 from tests.processes import LONG, Gate, ended
+from tests.waiting import until
 
 MODEL = '''
 import os, signal, threading
@@ -68,12 +69,6 @@ async def post(client: aiohttp.ClientSession, url: str, data: bytes = b"") -> tu
 async def get(client: aiohttp.ClientSession, url: str) -> tuple[int, Any]:
     async with client.get(url) as response:
         return response.status, msgspec.json.decode(await response.read())
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
