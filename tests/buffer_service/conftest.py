@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ import aiohttp
 import botocore.loaders
 import botocore.session
 import pytest
+import redis
 
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
@@ -24,6 +26,7 @@ from sluice.buffer_service.settings import Settings
 from sluice.http.connection import Fields, Head
 from sluice.lambda_fn.contract import Answer, Batch, decode_batch, encode_answers, encode_metadata
 from sluice.local.functions import REGION
+from sluice.local.redis_server import RedisServer
 from tests.buffer_service.aws_fakes import KEY, SECRET
 from tests.buffer_service.virtual_time import VirtualLoop
 
@@ -207,6 +210,18 @@ async def serving(
 @pytest.fixture
 def function() -> Function:
     return Function()
+
+
+@pytest.fixture
+def model() -> str:
+    """A model that nothing else on the server is named by."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_server.url) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import asyncio
 import math
 import time
-import uuid
 
 import numpy as np
 import pytest
@@ -28,17 +27,6 @@ A, B = "aaaaaaaa", "bbbbbbbb"
 
 def members(count, process=A):
     return [f"{process}{i:08x}".encode() + b"body" for i in range(count)]
-
-
-@pytest.fixture
-def model():
-    return uuid.uuid4().hex
-
-
-@pytest.fixture
-def client(redis_server):
-    with redis.Redis.from_url(redis_server.url) as client:
-        yield client
 
 
 class Store:

@@ -3,11 +3,9 @@
 import asyncio
 import math
 import struct
-import uuid
 
 import msgspec
 import pytest
-import redis
 
 from sluice.batching import policy as constructors
 from sluice.batching.errors import InvalidInput, StoreUnavailable
@@ -28,17 +26,6 @@ A = "aaaaaaaa"
 def measured(seconds=0.25, age=0.0, latencies=(0.5, 0.75), **fields):
     told = {"route": "", "table": 0, "function": "f", "digest": "d", "size": 2, "service": 0.125, "billed": math.nan, "cold": False}
     return MeasuredBatch(**{"ended_at": -age, "seconds": seconds, "failed": 0, "latencies": latencies, **told, **fields})
-
-
-@pytest.fixture
-def model():
-    return uuid.uuid4().hex
-
-
-@pytest.fixture
-def client(redis_server):
-    with redis.Redis.from_url(redis_server.url) as client:
-        yield client
 
 
 @pytest.fixture

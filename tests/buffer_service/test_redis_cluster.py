@@ -28,11 +28,6 @@ def three_masters():
         yield running
 
 
-@pytest.fixture
-def model():
-    return uuid.uuid4().hex
-
-
 def test_the_slots_of_the_cluster_are_where_the_tests_think(three_masters):
     for slot in (0, 5461, 5462, 10922, 10923, 16383):
         entries = three_masters.masters[0].ask("CLUSTER", "SLOTS")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import uuid
 from collections import Counter
 
 import msgspec
@@ -119,11 +118,6 @@ def test_a_size_takes_the_first_route_that_is_for_as_large_and_else_the_last(bou
 
 
 # --- members
-
-
-@pytest.fixture
-def model():
-    return uuid.uuid4().hex
 
 
 sizes = st.one_of(st.none(), st.floats(0, LARGEST))

@@ -47,11 +47,6 @@ async def open_store(request, redis_server):
         await store.close()
 
 
-@pytest.fixture
-def model():
-    return uuid.uuid4().hex
-
-
 async def test_a_queue_without_a_policy_is_lost_until_one_is_installed(open_store, model):
     queue = open_store(A).queue(model, Limits())
     with pytest.raises(QueueLost, match="no policy is installed"):
