@@ -6,7 +6,7 @@ question, the same random source and the same time are the same, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from sluice.batching.documents import ArrivalDocument, percentile_name
+from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.function.latency import LatencyPrediction, predict_latency
 from sluice.optimizer.recommend import Answer, EveryLoad
 from sluice.optimizer.recommend.candidate import predicted_cost
@@ -260,9 +261,7 @@ class _Page:
     def _cost(self) -> Section:
         rate = self.answer.arrival_rate
         costs = {of.name: of.cost for of in alternatives(self.answer, workers=3, runners_up=1)}
-        terms = [cost.terms() for cost in costs.values()]
-        rows = [Row(named(term), [usd_cell(by_term[term]) for by_term in terms]) for term in terms[0]]
-        rows.append(Row("all by the request", [usd_cell(cost.by_request) for cost in costs.values()]))
+        rows = cost_rows(costs)
         rows.append(Row(f"everything, at {rate:.4g} requests/s", [usd_cell(cost.in_all(rate)) for cost in costs.values()]))
         parts = dict.fromkeys(part for cost in costs.values() for part in cost.fixed_terms)
         fixed = [Row(named_part(part), [_dollars(cost.fixed_terms.get(part, 0.0)) for cost in costs.values()]) for part in parts]
@@ -277,7 +276,7 @@ class _Page:
                 svg(figures.monthly_bill(costs, rate), "month", "Cost of a month"),
             ],
             [
-                Table(["USD per million requests", *costs], rows, strong=[len(terms[0])]),
+                Table(["USD per million requests", *costs], rows, strong=[len(rows) - 2]),
                 Table(["USD per month, fixed", *costs], fixed, strong=[len(fixed) - 1]),
             ],
         )
@@ -391,6 +390,20 @@ def latency_cell(seconds: float) -> Cell:
 def usd_cell(per_request: float) -> Cell:
     """USD per request, as a table shows a cost."""
     return Cell(per_million(per_request) if per_request else "0", per_request)
+
+
+def cost_rows(costs: Mapping[str, BatchCost]) -> list[Row]:
+    """What a request costs under each, term by term."""
+    terms = [cost.terms() for cost in costs.values()]
+    rows = [Row(named(term), [usd_cell(by_term[term]) for by_term in terms]) for term in terms[0]]
+    return [*rows, Row("all by the request", [usd_cell(cost.by_request) for cost in costs.values()])]
+
+
+def cost_section(costs: Mapping[str, BatchCost]) -> Section:
+    """The same as a section."""
+    rows = cost_rows(costs)
+    table = Table(["USD per million requests", *costs], rows, strong=[len(rows) - 1])
+    return Section("cost", "Cost", "What a request costs, term by term.", tables=[table])
 
 
 def _dollars(usd: float) -> Cell:

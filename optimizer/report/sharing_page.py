@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from sluice.optimizer.recommend import SharingAnswer
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import sharing as told
-from sluice.optimizer.report.page import Cell, Row, Section, Table, latency_cell, rendered, svg, usd_cell
-from sluice.optimizer.report.wording import named
+from sluice.optimizer.report.page import Cell, Row, Section, Table, cost_section, latency_cell, rendered, svg, usd_cell
 
 MOST_DRAWN = 8  # applications whose latency is drawn
 
@@ -31,7 +30,7 @@ def sharing_page(answer: SharingAnswer, model: str, command: str, made_at: datet
         headline=told.verdict(answer),
         verdict=[told.headline(answer), *told.sentences(answer)],
         settings=_applications(answer),
-        sections=[_queues(answer), _latency(answer), _cost(answer)],
+        sections=[_queues(answer), _latency(answer), cost_section(answer.compared)],
         assumptions=assumptions,
         command=command,
     )
@@ -82,12 +81,3 @@ def _latency(answer: SharingAnswer) -> Section:
     axes.legend()
     caption = "Share of the requests of each application that are answered within a latency."
     return Section("latency", "Latency", caption, [svg(figure, "cdf", "Latency of each application")])
-
-
-def _cost(answer: SharingAnswer) -> Section:
-    costs = answer.compared
-    terms = [cost.terms() for cost in costs.values()]
-    rows = [Row(named(term), [usd_cell(of[term]) for of in terms]) for term in terms[0]]
-    rows.append(Row("all by the request", [usd_cell(cost.by_request) for cost in costs.values()]))
-    table = Table(["USD per million requests", *costs], rows, strong=[len(rows) - 1])
-    return Section("cost", "Cost", "What a request costs, term by term.", tables=[table])

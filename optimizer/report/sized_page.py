@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from sluice.optimizer.recommend import SizedAnswer
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import sizes as told
-from sluice.optimizer.report.page import Cell, Row, Section, Table, latency_cell, rendered, svg, usd_cell
-from sluice.optimizer.report.wording import named, promise
+from sluice.optimizer.report.page import Cell, Row, Section, Table, cost_section, latency_cell, rendered, svg, usd_cell
+from sluice.optimizer.report.wording import promise
 
 N_POINTS = 400
 
@@ -35,7 +35,7 @@ def sized_page(answer: SizedAnswer, model: str, command: str, made_at: datetime)
         headline=told.verdict(answer),
         verdict=[told.headline(answer), *told.sentences(answer)],
         settings=_settings(answer),
-        sections=[_sizes(answer), _latency(answer), _cost(answer)],
+        sections=[_sizes(answer), _latency(answer), cost_section(told.compared(answer))],
         assumptions=assumptions,
         command=command,
     )
@@ -95,12 +95,3 @@ def _latency(answer: SizedAnswer) -> Section:
     axes.legend()
     caption = "Share of the requests of any size that are answered within a latency. Dotted: what is promised."
     return Section("latency", "Latency", caption, [svg(figure, "cdf", "Latency distribution")])
-
-
-def _cost(answer: SizedAnswer) -> Section:
-    costs = told.compared(answer)
-    terms = [cost.terms() for cost in costs.values()]
-    rows = [Row(named(term), [usd_cell(of[term]) for of in terms]) for term in terms[0]]
-    rows.append(Row("all by the request", [usd_cell(cost.by_request) for cost in costs.values()]))
-    table = Table(["USD per million requests", *costs], rows, strong=[len(rows) - 1])
-    return Section("cost", "Cost", "What a request costs, term by term.", tables=[table])
