@@ -8,9 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from sluice.batching.durations import LONGEST, seconds
@@ -18,6 +16,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.batching.log_lines import LogLines
 from sluice.batching.urls import refused_url, without_password
 from sluice.batching.variables import PREFIX
+from sluice.http.machine import memory
 
 LEASE, REQUEST_TIMEOUT = 0.6, 60.0  # s, unless told
 LONGEST_LIFE = 7 * 86_400.0  # s, that an answer is kept
@@ -30,19 +29,6 @@ def require_namespace(field: str, namespace: str) -> None:
     """Raise ``InvalidInput`` for what keys may not begin with."""
     if re.fullmatch("[A-Za-z0-9._-]{1,64}", namespace) is None:
         raise InvalidInput(field, namespace, "1 to 64 of the letters A to Z and a to z, digits, . _ -")
-
-
-def usable_memory(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
-    """Bytes that this process may use: the least of the machine's and what control groups around it allow."""
-    files = [root / "memory/memory.limit_in_bytes"]  # control groups of version 1
-    with suppress(OSError):
-        own = root / membership.read_text().strip().rpartition(":")[2].lstrip("/")
-        files += [group / "memory.max" for group in (own, *own.parents)]
-    amounts = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for file in files:
-        with suppress(OSError, ValueError):  # where there is no limit, there is no file, or it says "max"
-            amounts.append(int(file.read_text()))
-    return min(amounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +126,7 @@ class Settings:
     max_body_bytes: int = 5 * 1024 * 1024
     gzip_from: int = 0
     max_queue_length: int = 10_000
-    max_waiting_bytes: int = field(default_factory=lambda: usable_memory() // 8)
+    max_waiting_bytes: int = field(default_factory=lambda: memory() // 8)
     header_timeout: float = 10.0
     body_timeout: float = 10.0
     keep_alive: float = 75.0

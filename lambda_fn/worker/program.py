@@ -38,6 +38,7 @@ from sluice.batching.policy import Policy, greedy, size_or_timeout
 from sluice.batching.told_to_end import done_when_told
 from sluice.batching.variables import PREFIX, misspelt
 from sluice.http.heap import keep_freed_memory
+from sluice.http.machine import cpus, memory_mb
 
 from ..loading import SLEEPER
 from ..loading import VARIABLES as OF_MODELS
@@ -45,7 +46,6 @@ from ..pipeline.child import ChildProcess
 from . import computer
 from .http_server import HttpLimits, HttpServer
 from .link import Link, LoadFailed, Source
-from .machine import cpus, memory_mb
 from .repository import Repository
 from .routes import Routes
 from .served_model import ServedModel, Serving

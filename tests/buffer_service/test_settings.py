@@ -1,14 +1,12 @@
 """The environment becomes one checked record."""
 
-import os
 from dataclasses import fields, replace
 
 import pytest
 
 from sluice.batching.errors import InvalidInput
 from sluice.batching.variables import PREFIX
-from sluice.buffer_service.settings import PRICES, Settings, usable_memory
-from sluice.lambda_fn.worker.machine import memory_mb
+from sluice.buffer_service.settings import PRICES, Settings
 
 SET = {
     "redis_url": ("rediss://cache:6380/1", "rediss://cache:6380/1"),
@@ -139,23 +137,3 @@ def test_a_password_is_not_in_the_message():
         with pytest.raises(InvalidInput) as caught:
             Settings(redis_url=url)
         assert f"'{shown}'" in str(caught.value) and "cr" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("unit", "usable"), [(1 << 20, memory_mb), (1, usable_memory)])
-def test_the_buffer_and_the_worker_find_the_memory_that_the_control_groups_around_them_leave(tmp_path, unit, usable):
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // unit
-    assert usable(tmp_path, tmp_path / "none") == machine
-    (tmp_path / "membership").write_text("0::/service/task\n")
-    (tmp_path / "service/task").mkdir(parents=True)
-    (tmp_path / "memory").mkdir()
-    for file, text, left in (
-        ("service/task/memory.max", "max", machine),
-        ("memory/memory.limit_in_bytes", "9223372036854771712", machine),  # version 1
-        ("service/memory.max", str(300 << 20), (300 << 20) // unit),
-        ("service/task/memory.max", str(200 << 20), (200 << 20) // unit),
-        ("memory.max", str(250 << 20), (200 << 20) // unit),
-        ("memory/memory.limit_in_bytes", str(100 << 20), (100 << 20) // unit),
-        ("service/memory.max", "", (100 << 20) // unit),
-    ):
-        (tmp_path / file).write_text(text)
-        assert usable(tmp_path, tmp_path / "membership") == left

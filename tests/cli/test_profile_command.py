@@ -9,8 +9,8 @@ import pytest
 
 from sluice.batching.documents import LinearServiceTime, ServiceProfile, read, write
 from sluice.batching.errors import InvalidInput
+from sluice.http.machine import memory_mb
 from sluice.lambda_fn.models.sleeper import Sleeper
-from sluice.lambda_fn.worker.machine import memory_mb
 from sluice.local.functions import Function
 from sluice.local.lambda_runtime import LambdaRuntime
 from sluice.local.networks import make_mlp

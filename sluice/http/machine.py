@@ -1,8 +1,4 @@
-"""What this process may use of its machine: the least of what there is and of what the control groups around it allow.
-
-``usable_memory`` of the buffer's settings reads its memory in the same way: neither room may import the other, and the one below
-both does no I/O.
-"""
+"""What this process may use of its machine: the least of what there is and of what the control groups around it allow."""
 
 from __future__ import annotations
 
@@ -15,14 +11,19 @@ ROOT = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
 
-def memory_mb(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int:
-    """Memory, in MB; at least 1."""
+def memory(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int:
+    """Memory, in bytes."""
     amounts = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     version_1 = root / "memory/memory.limit_in_bytes"
     for file in (version_1, *(group / "memory.max" for group in _groups(root, membership))):
         with suppress(OSError, ValueError):  # where there is no limit, there is no file, or it says "max"
             amounts.append(int(file.read_text()))
-    return max(1, min(amounts) >> 20)
+    return min(amounts)
+
+
+def memory_mb(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int:
+    """Memory, in MB; at least 1."""
+    return max(1, memory(root, membership) >> 20)
 
 
 def cpus(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int:
