@@ -22,6 +22,8 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cold_starts import ColdStarts
 
 Run = Callable[..., tuple[int, str, str]]
+Document = Callable[..., dict[str, Any]]
+Shown = Callable[..., str]
 SEARCHES = (
     ("sluice.cli.recommend", "recommend"),
     ("sluice.cli.recommend_sizes", "recommend_classes"),
@@ -113,7 +115,7 @@ def exit_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 
 @pytest.fixture
-def shown_by(exit_of: Run) -> Callable[..., str]:
+def shown_by(exit_of: Run) -> Shown:
     """Run `sluice` with arguments that it accepts: its stdout."""
 
     def run(*arguments: str) -> str:
@@ -125,7 +127,7 @@ def shown_by(exit_of: Run) -> Callable[..., str]:
 
 
 @pytest.fixture
-def document_of(shown_by: Callable[..., str]) -> Callable[..., dict[str, Any]]:
+def document_of(shown_by: Shown) -> Document:
     """The same with `--json`: the one document on stdout."""
 
     def run(*arguments: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,12 @@ from sluice.batching.errors import InvalidInput
 from sluice.cli import control
 from sluice.cli.arrival_options import WAY
 from sluice.optimizer.tuning.setup import TuningSettings
+from tests.cli.conftest import Run
 
 LAW = LinearServiceTime(0.01, 0.001)
 
-Exit = Callable[..., tuple[int, str, str]]
 
-
-def test_explain_reads_a_journal_as_sentences_and_leaves_out_what_is_none(tmp_path: Path, exit_of: Exit) -> None:
+def test_explain_reads_a_journal_as_sentences_and_leaves_out_what_is_none(tmp_path: Path, exit_of: Run) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text('{"at": "2026-11-23T02:00:00", "model": "m", "words": "half the hold"}\n[]\n{"at": "cut off')
     assert exit_of("control", "--explain", str(path)) == (0, "2026-11-23T02:00:00  m: half the hold\n", "")
@@ -26,13 +24,13 @@ def test_explain_reads_a_journal_as_sentences_and_leaves_out_what_is_none(tmp_pa
     assert (code, "sluice control --journal" in said) == (2, True)
 
 
-def test_an_empty_journal_has_nothing_to_explain(tmp_path: Path, exit_of: Exit) -> None:
+def test_an_empty_journal_has_nothing_to_explain(tmp_path: Path, exit_of: Run) -> None:
     path = tmp_path / "journal.jsonl"
     path.touch()
     assert exit_of("control", "--explain", str(path)) == (0, "", "")
 
 
-def test_explain_tells_what_a_request_will_cost_by_rate_where_an_entry_has_it(tmp_path: Path, exit_of: Exit) -> None:
+def test_explain_tells_what_a_request_will_cost_by_rate_where_an_entry_has_it(tmp_path: Path, exit_of: Run) -> None:
     path = tmp_path / "journal.jsonl"
     known = '{"at": "2026-11-23T02:00:00", "model": "m", "words": "half the hold", "cost_by_rate": '
     path.write_text(f"{known}[[0.5, 0.4, 0.3, 0.5], [1, 0.25, 0.2, 0.3]]}}\n{known}[[0.5, 0.4]]}}\n{known}7}}\n")
@@ -43,7 +41,7 @@ def test_explain_tells_what_a_request_will_cost_by_rate_where_an_entry_has_it(tm
     assert others == [first, first]
 
 
-def test_what_it_follows_and_where_is_asked_for(exit_of: Exit, tmp_path: Path) -> None:
+def test_what_it_follows_and_where_is_asked_for(exit_of: Run, tmp_path: Path) -> None:
     for arguments, named in (
         (["--profile", str(tmp_path / "none.json")], "--profile"),
         (["--fleet", "fleet.yaml", "--profile", "profile.json"], "--profile"),
@@ -65,7 +63,7 @@ def test_what_it_follows_and_where_is_asked_for(exit_of: Exit, tmp_path: Path) -
         assert (code, named in said) == (2, True)
 
 
-def test_a_file_that_declares_no_plan_is_named_at_once(exit_of: Exit, tmp_path: Path) -> None:
+def test_a_file_that_declares_no_plan_is_named_at_once(exit_of: Run, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("0.1\n0.2\n")
     code, _, said = exit_of("control", "--declared", f"file:{trace}", "--redis-url", "redis://127.0.0.1:1/0")
@@ -75,7 +73,7 @@ def test_a_file_that_declares_no_plan_is_named_at_once(exit_of: Exit, tmp_path: 
 
 
 def test_a_profile_whose_way_nobody_measured_is_planned_with_behind_the_way_that_all_commands_take(
-    exit_of: Exit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exit_of: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[str, float | None] = {}
 
@@ -102,7 +100,7 @@ def test_a_profile_whose_way_nobody_measured_is_planned_with_behind_the_way_that
     ],
 )
 def test_plans_are_rehearsed_on_as_much_of_the_past_and_for_as_much_of_the_future_as_is_asked_for(
-    told: tuple[str, ...], asked_for: dict[str, float], exit_of: Exit, monkeypatch: pytest.MonkeyPatch
+    told: tuple[str, ...], asked_for: dict[str, float], exit_of: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[TuningSettings] = []
 
@@ -116,7 +114,7 @@ def test_plans_are_rehearsed_on_as_much_of_the_past_and_for_as_much_of_the_futur
 
 
 def test_workers_are_offered_to_the_model_of_their_profile_as_many_as_there_are(
-    exit_of: Exit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exit_of: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[object] = []
 

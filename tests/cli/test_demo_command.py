@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from io import StringIO
 
 import msgspec
@@ -15,8 +14,7 @@ from sluice.cli.demo import conclusion, live_conclusion, live_table
 from sluice.local.demo import DemoReport, Row
 from sluice.local.live_demo import CONTROL, STATIC, LivePhase, LiveRow
 from sluice.optimizer.arrivals import poisson
-
-Run = Callable[..., tuple[int, str, str]]
+from tests.cli.conftest import Run
 
 
 def row(name: str, billed: float, kept: bool = True) -> Row:

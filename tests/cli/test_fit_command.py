@@ -6,7 +6,6 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +16,9 @@ from sluice.buffer_service.arrival_stream import stream_key
 from sluice.cli.trace_options import TraceOptions
 from sluice.local.redis_server import RedisServer
 from sluice.optimizer.arrivals.poisson import poisson
-from tests.cli.conftest import Run
+from tests.cli.conftest import Document, Run
 
 ROOT = Path(__file__).parents[2]
-
-DocumentOf = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
@@ -50,7 +47,7 @@ def test_a_document_written_and_one_printed_are_the_same(trace: str, shown_by: C
     assert printed.arrival_rate == pytest.approx(100, rel=0.1)
 
 
-def test_the_document_tells_of_its_trace(trace: str, document_of: DocumentOf) -> None:
+def test_the_document_tells_of_its_trace(trace: str, document_of: Document) -> None:
     fitted_from = document_of("fit", trace, "--model", "poisson")["fitted_from"]
     assert fitted_from["reading"] == "inter-arrival times in s (by the column's name, gap)"
     assert fitted_from["stationarity"]["stationary"] is True
@@ -97,7 +94,7 @@ def test_a_clock_that_is_coarser_than_the_gaps_is_said_and_no_cycle(tmp_path: Pa
     assert "the gaps inside 1 s are not known; give finer times, or how many came in each (sluice fit --kind counts --bin 1)" in err
 
 
-def test_a_part_of_the_trace_is_fitted(drifting: str, document_of: DocumentOf) -> None:
+def test_a_part_of_the_trace_is_fitted(drifting: str, document_of: Document) -> None:
     early = document_of("fit", drifting, "--model", "poisson", "--from", "500", "--to", "1500")
     assert early["arrival_rate"] == pytest.approx(5, rel=0.06)
     assert early["fitted_from"]["source"].endswith("from 500 s to 1500 s")
@@ -105,7 +102,7 @@ def test_a_part_of_the_trace_is_fitted(drifting: str, document_of: DocumentOf) -
     assert late["arrival_rate"] == pytest.approx(10, rel=0.08) and late["fitted_from"]["duration"] <= 300
 
 
-def test_counts_and_other_formats_are_fitted(tmp_path: Path, document_of: DocumentOf) -> None:
+def test_counts_and_other_formats_are_fitted(tmp_path: Path, document_of: Document) -> None:
     rng = np.random.default_rng(2)
     counts = tmp_path / "counts.csv.gz"
     counts.write_bytes(
@@ -159,7 +156,7 @@ def test_a_bad_trace_exits_2_with_its_line(tmp_path: Path, exit_of: Run) -> None
     assert code == 2 and "bad.csv, line 202: 'oops' is not allowed" in err
 
 
-def test_the_arrivals_that_the_buffer_recorded_are_fitted(redis_server: RedisServer, document_of: DocumentOf) -> None:
+def test_the_arrivals_that_the_buffer_recorded_are_fitted(redis_server: RedisServer, document_of: Document) -> None:
     times = 1.7e9 + np.cumsum(np.random.default_rng(3).exponential(0.02, 500))
     with redis.Redis.from_url(redis_server.url) as client:
         for i, time in enumerate(times, 1):

@@ -9,7 +9,6 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -19,10 +18,9 @@ from sluice.cli import output
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.fleet import FleetPlan, plan_fleet, read_fleet
 from sluice.optimizer.fleet.solver_output import solver_on_stderr
+from tests.cli.conftest import Document, Run
 
 pytestmark = pytest.mark.usefixtures("searched_once")
-Run = Callable[..., tuple[int, str, str]]
-Document = Callable[..., dict[str, Any]]
 PAGE = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
 EXAMPLE = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0]
 OVERLOAD = ("--demand", "vision=3500", "--demand", "text=3000")

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -17,8 +16,8 @@ import pytest
 
 from sluice.cli.main import ENDLESS, LazyGroup, sluice
 from sluice.local import lambda_runtime
+from tests.cli.conftest import Run
 
-Run = Callable[..., tuple[int, str, str]]
 WRONG = {"serve": ["--plans", "nowhere"], "control": ["--lease", "0.1"], "worker": ["=x"]}
 """What each refuses once it logs."""
 

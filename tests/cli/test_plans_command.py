@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ import redis
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Slo, write
 from sluice.local.redis_server import RedisServer
-
-Exit = Callable[..., tuple[int, str, str]]
+from tests.cli.conftest import Run
 
 
 def written(folder: Path, batch: int, model: str = "m") -> tuple[str, str]:
@@ -29,7 +27,7 @@ def where(redis_server: RedisServer, request: pytest.FixtureRequest) -> list[str
     return ["--redis-url", redis_server.url, "--namespace", request.node.name[-64:]]
 
 
-def test_plans_are_pushed_shown_and_put_back(exit_of: Exit, tmp_path: Path, where: list[str]) -> None:
+def test_plans_are_pushed_shown_and_put_back(exit_of: Run, tmp_path: Path, where: list[str]) -> None:
     (first, a), (second, b), (third, c) = (written(tmp_path, batch) for batch in (1, 2, 3))
     for file, digest in ((first, a), (second, b), (third, c)):
         told = f"m: {digest} is pushed\n`sluice status` says which buffers follow, and why others do not.\n"
@@ -49,7 +47,7 @@ def test_plans_are_pushed_shown_and_put_back(exit_of: Exit, tmp_path: Path, wher
     assert "back from" in table
 
 
-def test_two_plans_of_a_model_and_a_reason_of_several_lines_are_refused(exit_of: Exit, tmp_path: Path, where: list[str]) -> None:
+def test_two_plans_of_a_model_and_a_reason_of_several_lines_are_refused(exit_of: Run, tmp_path: Path, where: list[str]) -> None:
     (first, _), (second, _) = (written(tmp_path, batch) for batch in (1, 2))
     code, _, said = exit_of("plans", "push", first, second, *where)
     assert code == 2 and "PLAN.json: 'm' is not allowed; allowed: one plan a model" in said
@@ -60,7 +58,7 @@ def test_two_plans_of_a_model_and_a_reason_of_several_lines_are_refused(exit_of:
 
 
 def test_a_plan_that_may_hold_requests_for_longer_than_it_promises_is_pushed_with_a_warning(
-    exit_of: Exit, tmp_path: Path, where: list[str]
+    exit_of: Run, tmp_path: Path, where: list[str]
 ) -> None:
     table = PolicyDocument.of(constructors.size_or_timeout(4, 50.0))
     (tmp_path / "plan.json").write_bytes(write(Plan(model="m", function="f", policy=table, slo=Slo(0.2))))
@@ -73,7 +71,7 @@ def test_a_plan_that_may_hold_requests_for_longer_than_it_promises_is_pushed_wit
     assert said == wanted
 
 
-def test_there_is_no_going_back_from_the_first_plan(exit_of: Exit, tmp_path: Path, where: list[str]) -> None:
+def test_there_is_no_going_back_from_the_first_plan(exit_of: Run, tmp_path: Path, where: list[str]) -> None:
     path, _ = written(tmp_path, 1)
     assert exit_of("plans", "push", path, *where)[0] == 0
     code, _, said = exit_of("plans", "back", "m", *where)
@@ -83,7 +81,7 @@ def test_there_is_no_going_back_from_the_first_plan(exit_of: Exit, tmp_path: Pat
 
 
 def test_a_model_without_a_plan_a_file_that_is_none_and_a_redis_that_is_away_are_named(
-    exit_of: Exit, tmp_path: Path, where: list[str]
+    exit_of: Run, tmp_path: Path, where: list[str]
 ) -> None:
     for command in ("show", "history"):
         code, _, said = exit_of("plans", command, "nobody", *where)
@@ -97,7 +95,7 @@ def test_a_model_without_a_plan_a_file_that_is_none_and_a_redis_that_is_away_are
 
 
 def test_what_others_put_among_the_plans_is_left_out(
-    exit_of: Exit, tmp_path: Path, where: list[str], redis_server: RedisServer
+    exit_of: Run, tmp_path: Path, where: list[str], redis_server: RedisServer
 ) -> None:
     path, digest = written(tmp_path, 1)
     assert exit_of("plans", "push", path, *where)[0] == 0

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sluice.batching.documents import LinearServiceTime, ServiceProfile, read, write
 from sluice.optimizer.arrivals import poisson
 from sluice.optimizer.billing.cost import BatchCost
+from tests.cli.conftest import Document, Run
 
-Run = Callable[..., tuple[int, str, str]]
-Document = Callable[..., dict[str, Any]]
 SETTING = ("--memory", "1769", "-b", "4", "-t", "0.05")
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, read, write
 from sluice.optimizer.arrivals import mmpp2
+from tests.cli.conftest import Document, Run
 from tests.optimizer.test_sharing import CORE
 from tests.optimizer.test_sharing import profile as perceptron
-
-Run = Callable[..., tuple[int, str, str]]
-Document = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,11 +25,9 @@ from sluice.batching.documents import (
 )
 from sluice.local.replay import Replay
 from sluice.optimizer.billing.cost import BatchCost
+from tests.cli.conftest import Document, Run, Shown
 
 pytestmark = pytest.mark.usefixtures("searched_once")
-Run = Callable[..., tuple[int, str, str]]
-Shown = Callable[..., str]
-Document = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +14,9 @@ from sluice.batching.documents import ArrivalDocument, Plan, read, write
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.fits import arrival_document, fit_arrivals
 from sluice.optimizer.traces.trace import read_trace
+from tests.cli.conftest import Document, Run, Shown
 
 pytestmark = pytest.mark.usefixtures("searched_once")
-Run = Callable[..., tuple[int, str, str]]
-Shown = Callable[..., str]
-Document = Callable[..., dict[str, Any]]
 SLO = ("--slo", "p95=150ms")
 
 

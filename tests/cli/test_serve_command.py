@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sluice.buffer_service import app
 from sluice.buffer_service.settings import Settings
-
-Run = Callable[..., tuple[int, str, str]]
+from tests.cli.conftest import Run
 
 
 @pytest.fixture

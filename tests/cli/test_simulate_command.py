@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +12,7 @@ import pytest
 from sluice.batching import policy as policies
 from sluice.batching.documents import Beside, Plan, PolicyDocument, ProfilePoint, Route, ServiceProfile, ServiceTime, write
 from sluice.optimizer.baselines import NAMES, all_names
-
-Run = Callable[..., tuple[int, str, str]]
-Document = Callable[..., dict[str, Any]]
+from tests.cli.conftest import Document, Run
 
 
 @pytest.fixture

@@ -15,9 +15,7 @@ from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, RequestSize, Route, Slo, write
 from sluice.cli.arrival_options import WAY
 from sluice.optimizer.arrivals import mmpp2
-
-Run = Callable[..., tuple[int, str, str]]
-Document = Callable[..., dict[str, Any]]
+from tests.cli.conftest import Document, Run
 
 INF = float("inf")
 CLASSES = [RequestClass("quick", Slo(0.1)), RequestClass("report", Slo(1.0, 99)), RequestClass("nightly", slack=5.0)]

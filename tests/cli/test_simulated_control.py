@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
-
-Run = Callable[..., tuple[int, str, str]]
-Document = Callable[..., dict[str, Any]]
+from tests.cli.conftest import Document, Run
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,10 @@ from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route, read, write
 from sluice.cli.main import sluice
 from sluice.optimizer.report.wording import per_million
+from tests.cli.conftest import Document, Run, Shown
 from tests.optimizer.sized_profiles import long_tailed, sized_profile
 
 pytestmark = pytest.mark.usefixtures("searched_once")
-Run = Callable[..., tuple[int, str, str]]
-Shown = Callable[..., str]
-Document = Callable[..., dict[str, Any]]
 ASK = ("recommend", "--poisson", "50", "--slo", "0.3", "--profile")
 
 

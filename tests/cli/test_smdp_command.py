@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
 from sluice.optimizer.arrivals import mmpp2
 from sluice.optimizer.smdp import read_phase_tables
+from tests.cli.conftest import Document, Run
 
-Run = Callable[..., tuple[int, str, str]]
-Document = Callable[..., dict[str, Any]]
 GOOGLENET = ("smdp", "--unit", "ms", "--service", "1.0524,0.3051", "--energy", "19.603,19.899", "--batch-max", "32")
 SMALL = ("smdp", "--service", "0.001,0.0005", "--energy", "1,0.1", "--batch-max", "4")
 

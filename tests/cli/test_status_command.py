@@ -8,7 +8,7 @@ import json
 import struct
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ from sluice.optimizer.tuning.promise import PromiseWatch
 from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, plan, serving
 from tests.buffer_service.test_page_buffers import Known, heard
 from tests.buffer_service.test_page_decisions import Journal, entry
+from tests.cli.conftest import Run
 
-Exit = Callable[..., tuple[int, str, str]]
 NAN = float("nan")
 
 
@@ -103,7 +103,7 @@ def planned(model: str = "mlp", function: str = "mlp-885:live", **more: object) 
     return Plan(model=model, function=function, policy=policy, slo=Slo(0.2), memory_mb=885, **more)  # type: ignore[arg-type]
 
 
-def test_a_model_that_keeps_its_promise_and_one_that_does_not(exit_of: Exit, deployment: Deployment) -> None:
+def test_a_model_that_keeps_its_promise_and_one_that_does_not(exit_of: Run, deployment: Deployment) -> None:
     good, bad = planned(), planned("tone", "tone-512:live", other_slos=[Slo(1.0, 50)])
     deployment.put(good, bad)
     deployment.record("mlp", *(batch(10 - i / 10, (0.1, 0.15)) for i in range(50)))
@@ -123,7 +123,7 @@ def test_a_model_that_keeps_its_promise_and_one_that_does_not(exit_of: Exit, dep
     assert (put["by"], put["why"], put["digest"]) == ("ana", "half the hold", good.digest)
 
 
-def test_what_functions_cost_so_far_is_reckoned_by_the_price_list(exit_of: Exit, deployment: Deployment) -> None:
+def test_what_functions_cost_so_far_is_reckoned_by_the_price_list(exit_of: Run, deployment: Deployment) -> None:
     deployment.put(planned())
     deployment.record("mlp", *(batch(1000, (0.1, 0.1), billed=0.25) for _ in range(10)), batch(1, (0.1,), billed=NAN, service=NAN))
     deployment.record("mlp", batch(0.5, (0.1,), "mlp-1769:live", billed=0.5), batch(0.4, (0.1,), "http://worker:1"))
@@ -139,7 +139,7 @@ def test_what_functions_cost_so_far_is_reckoned_by_the_price_list(exit_of: Exit,
     assert told["requests"] == 4 and told["kept"] is None  # what is older than the window says nothing of the promise
 
 
-def test_it_is_said_in_words(exit_of: Exit, deployment: Deployment) -> None:
+def test_it_is_said_in_words(exit_of: Run, deployment: Deployment) -> None:
     deployment.put(planned(), planned("quiet", "quiet-885:live"))
     deployment.record("mlp", *(batch(10, (0.1, 0.3)) for _ in range(50)))
     code, said, _ = exit_of("status", *deployment.where)
@@ -160,7 +160,7 @@ def test_it_is_said_in_words(exit_of: Exit, deployment: Deployment) -> None:
     ]
 
 
-def test_who_had_no_answer_is_counted_by_error(exit_of: Exit, deployment: Deployment) -> None:
+def test_who_had_no_answer_is_counted_by_error(exit_of: Run, deployment: Deployment) -> None:
     async def count() -> None:
         counts = UnansweredCounts(deployment.url, deployment.namespace)
         await counts.add("mlp", {"Overloaded": 3}, 0, 1.7e9)
@@ -178,7 +178,7 @@ def test_who_had_no_answer_is_counted_by_error(exit_of: Exit, deployment: Deploy
     assert f"  without an answer since 2023-11-14 22:13:20 UTC, {counts}" in said.splitlines()
 
 
-def test_who_had_no_answer_was_not_in_time(exit_of: Exit, deployment: Deployment) -> None:
+def test_who_had_no_answer_was_not_in_time(exit_of: Run, deployment: Deployment) -> None:
     async def count(model: str, late: int) -> None:
         counts = UnansweredCounts(deployment.url, deployment.namespace)
         await counts.add(model, {"Overloaded": late}, late, 1.7e9)
@@ -200,7 +200,7 @@ def test_who_had_no_answer_was_not_in_time(exit_of: Exit, deployment: Deployment
 
 
 def test_batches_of_another_plan_than_the_one_in_force_are_told(
-    exit_of: Exit, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    exit_of: Run, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment.put(planned())
     ended = [(1.0, planned().digest), (0.5, "elsewhere"), (0.4, "elsewhere"), (0.3, "")]
@@ -212,7 +212,7 @@ def test_batches_of_another_plan_than_the_one_in_force_are_told(
     assert "  2 of 3 batches left by another plan, elsewhere, which some buffer follows" in said.splitlines()
 
 
-def test_buffers_that_follow_and_those_that_do_not_are_told_first(exit_of: Exit, deployment: Deployment) -> None:
+def test_buffers_that_follow_and_those_that_do_not_are_told_first(exit_of: Run, deployment: Deployment) -> None:
     deployment.put(planned(), planned("quiet", "quiet-885:live"))
     refuses = {"mlp": OtherPlan("elsewhere", planned().digest, "function: 'mlp-885:live' does not exist")}
     there = Presence(host="here", release="1", plans="redis:", read="9999999999999-0", models=2)
@@ -239,7 +239,7 @@ def test_buffers_that_follow_and_those_that_do_not_are_told_first(exit_of: Exit,
     assert [each["process"] for each in document["buffers"]] == list(told) and document["buffers"][1]["others"]["mlp"]["refused"]
 
 
-def test_buffers_are_told_of_where_no_model_has_a_plan(exit_of: Exit, deployment: Deployment) -> None:
+def test_buffers_are_told_of_where_no_model_has_a_plan(exit_of: Run, deployment: Deployment) -> None:
     there = Presence(host="here", release="1", plans="file:plans", models=2)
     deployment.tell({"paaaaaaa": there, "pbbbbbbb": there, "pccccccc": replace(there, plans="ssm:/x/")})
     _, said, _ = exit_of("status", *deployment.where)
@@ -250,7 +250,7 @@ def test_buffers_are_told_of_where_no_model_has_a_plan(exit_of: Exit, deployment
 
 @pytest.mark.parametrize(("servers", "known"), [(None, True), (2, False)])
 def test_a_function_behind_http_costs_and_a_worker_does_not(
-    servers: int | None, known: bool, exit_of: Exit, deployment: Deployment
+    servers: int | None, known: bool, exit_of: Run, deployment: Deployment
 ) -> None:
     policy = PolicyDocument.of(constructors.greedy(2, servers) if servers else constructors.size_or_timeout(2, 0.05))
     deployment.put(Plan(model="mlp", function="http://host:1", policy=policy, slo=Slo(0.2), memory_mb=885))
@@ -268,7 +268,7 @@ def test_a_function_behind_http_costs_and_a_worker_does_not(
     assert spent["usd" if known else "usd_per_month"] == pytest.approx(usd if known else HOURS_PER_MONTH)
 
 
-def test_workers_behind_http_cost_their_hours_where_a_price_is_told(exit_of: Exit, deployment: Deployment) -> None:
+def test_workers_behind_http_cost_their_hours_where_a_price_is_told(exit_of: Run, deployment: Deployment) -> None:
     both, table = "http://a:1,http://b:1", PolicyDocument.of(constructors.greedy(4, 2))
     deployment.put(replace(planned(function=both), policy=table, memory_mb=None, digest=""))
     deployment.record("mlp", *(batch(1800 - i, (0.1, 0.1), both) for i in range(1800)))
@@ -283,7 +283,7 @@ def test_workers_behind_http_cost_their_hours_where_a_price_is_told(exit_of: Exi
     assert spent["usd_per_month"] == pytest.approx(HOURS_PER_MONTH)
 
 
-def test_workers_that_the_plan_does_not_ask_have_no_hours(exit_of: Exit, deployment: Deployment) -> None:
+def test_workers_that_the_plan_does_not_ask_have_no_hours(exit_of: Run, deployment: Deployment) -> None:
     deployment.put(planned())
     deployment.record("mlp", batch(10, (0.1,)), batch(10, (0.1,), "http://gone:1"))
     _, said, _ = exit_of("status", "--json", "--worker-usd", "0.5", *deployment.where)
@@ -291,7 +291,7 @@ def test_workers_that_the_plan_does_not_ask_have_no_hours(exit_of: Exit, deploym
     assert (spent["requests"], spent["untold"]) == (1, 1)
 
 
-def test_what_was_decided_and_missed_last_is_told(exit_of: Exit, deployment: Deployment) -> None:
+def test_what_was_decided_and_missed_last_is_told(exit_of: Run, deployment: Deployment) -> None:
     deployment.put(planned(), planned("quiet", "quiet-885:live"))
     trigger = {"kind": "rate", "words": "more came"}
     entries = [
@@ -317,7 +317,7 @@ def test_what_was_decided_and_missed_last_is_told(exit_of: Exit, deployment: Dep
     assert quiet == {"decided": "", "decided_at": None, "alarm": "", "hole": "", "hole_at": None}
 
 
-def test_of_few_requests_nothing_is_claimed(exit_of: Exit, deployment: Deployment) -> None:
+def test_of_few_requests_nothing_is_claimed(exit_of: Run, deployment: Deployment) -> None:
     deployment.put(planned())
     deployment.record("mlp", *(batch(1, (0.1,)) for _ in range(19)))
     _, said, _ = exit_of("status", "--json", *deployment.where)
@@ -327,7 +327,7 @@ def test_of_few_requests_nothing_is_claimed(exit_of: Exit, deployment: Deploymen
     assert json.loads(said)["models"][0]["kept"] is True
 
 
-def test_what_cannot_be_asked_is_named(exit_of: Exit, deployment: Deployment) -> None:
+def test_what_cannot_be_asked_is_named(exit_of: Run, deployment: Deployment) -> None:
     code, said, _ = exit_of("status", *deployment.where)
     assert (code, "no model has a plan here" in said) == (0, True)
     for arguments, code, named in (
@@ -373,14 +373,14 @@ def read_page(url: str) -> dict[str, Any]:
         return told
 
 
-def test_an_address_that_is_no_buffers_page_is_told_so(exit_of: Exit, somewhere: str) -> None:
+def test_an_address_that_is_no_buffers_page_is_told_so(exit_of: Run, somewhere: str) -> None:
     code, _, said = exit_of("status", "--url", f"{somewhere}/gone")
     assert (code, "SLUICE_PAGE=off" in said and "404" in said) == (2, True)
     code, _, said = exit_of("status", "--url", somewhere)
     assert (code, "a buffer of this version" in said) == (2, True)
 
 
-async def test_a_buffer_tells_the_same_without_a_redis(exit_of: Exit) -> None:
+async def test_a_buffer_tells_the_same_without_a_redis(exit_of: Run) -> None:
     policy = constructors.greedy(4)
     async with serving(Function(), policy, plans=Plans(plan(policy))) as buffer:
         for _ in range(25):
@@ -396,7 +396,7 @@ async def test_a_buffer_tells_the_same_without_a_redis(exit_of: Exit) -> None:
 
 
 async def test_a_callers_mistake_breaks_no_promise_here_nor_where_control_or_the_metrics_count(
-    exit_of: Exit, deployment: Deployment
+    exit_of: Run, deployment: Deployment
 ) -> None:
     slow = 0.6  # s, where 0.5 is promised
     statuses = {b"1": 200, b'"wrong"': 400, b'"late"': 400, b'"broken"': 500}
@@ -433,7 +433,7 @@ async def test_a_callers_mistake_breaks_no_promise_here_nor_where_control_or_the
     ],
 )
 async def test_who_failed_at_any_process_was_not_served_in_time(
-    exit_of: Exit, requests: int, failed: int, answered: int, late: int, percent: float, kept: tuple[bool | None, bool | None]
+    exit_of: Run, requests: int, failed: int, answered: int, late: int, percent: float, kept: tuple[bool | None, bool | None]
 ) -> None:
     of = plan(NO_BATCHING)
     two = replace(of, other_slos=[Slo(1.0, 99.0)], digest="")
@@ -473,7 +473,7 @@ async def test_who_failed_at_any_process_was_not_served_in_time(
     ],
 )
 async def test_who_was_refused_was_not_served_in_time_at_this_buffer_and_where_it_is_known_at_any(
-    exit_of: Exit, everywhere: dict[str, Any] | None, percent: float, counted: int, words: dict[str, int]
+    exit_of: Run, everywhere: dict[str, Any] | None, percent: float, counted: int, words: dict[str, int]
 ) -> None:
     async with serving(Function(), NO_BATCHING, plans=Plans(plan(NO_BATCHING))) as buffer:
         for _ in range(10):
@@ -488,7 +488,7 @@ async def test_who_was_refused_was_not_served_in_time_at_this_buffer_and_where_i
     assert (status.requests, status.unanswered.by_error) == (counted, words)
 
 
-async def test_a_buffer_tells_what_was_decided_last_and_a_bound_of_the_percentile(exit_of: Exit) -> None:
+async def test_a_buffer_tells_what_was_decided_last_and_a_bound_of_the_percentile(exit_of: Run) -> None:
     journal = Journal(entry(60.0, words="more came: as it is"), entry(0.0, trigger=None, words="a hole of 3 s", hole={"missed": 3}))
     async with serving(Function(), NO_BATCHING, plans=Plans(plan(NO_BATCHING)), journal=journal) as buffer:
         for _ in range(20):
@@ -498,7 +498,7 @@ async def test_a_buffer_tells_what_was_decided_last_and_a_bound_of_the_percentil
     assert "  decided last, 1970-01-01 00:01:00 UTC: more came: as it is\n  1970-01-01 00:00:00 UTC: a hole of 3 s\n" in said
 
 
-async def test_a_buffer_tells_which_plan_it_does_not_follow_and_who_had_no_answer(exit_of: Exit) -> None:
+async def test_a_buffer_tells_which_plan_it_does_not_follow_and_who_had_no_answer(exit_of: Run) -> None:
     plans, gone = Plans(plan(NO_BATCHING)), replace(plan(NO_BATCHING), function="gone", digest="")
     async with serving(Function(), NO_BATCHING, plans=plans) as buffer:
         await buffer.post("/models/m", b"1")
@@ -511,7 +511,7 @@ async def test_a_buffer_tells_which_plan_it_does_not_follow_and_who_had_no_answe
         assert f"  another plan, {gone.digest}, is not followed by this buffer: " in said
 
 
-async def test_a_buffer_tells_who_follows_the_plan_in_redis(exit_of: Exit) -> None:
+async def test_a_buffer_tells_who_follows_the_plan_in_redis(exit_of: Run) -> None:
     served, other = plan(NO_BATCHING), OtherPlan("c", plan(NO_BATCHING).digest, "wrong")
     async with serving(Function(), NO_BATCHING, plans=Plans(served)) as buffer:
         told = {}
@@ -539,7 +539,7 @@ def test_the_page_says_what_it_shows() -> None:
     ],
 )
 def test_who_leads_is_not_claimed_where_a_buffer_does_not_know(
-    leader: str, said: str, exit_of: Exit, monkeypatch: pytest.MonkeyPatch
+    leader: str, said: str, exit_of: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {"at": "2026-11-27T12:00:00+00:00", "control": {"leader": leader, "trouble": "Redis does not answer"}, "models": []}
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(json.dumps(told).encode()))

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sluice.local.networks import make_mlp
+from tests.cli.conftest import Run
 
 MODEL = """
 class Doubler:
@@ -22,7 +23,6 @@ class Doubler:
     def predict(self, inputs: list[float]) -> list[float]:
         return [2 * x for x in inputs]
 """
-Exit = Callable[..., tuple[int, str, str]]
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def test_without_a_model_the_environment_says_what_is_served(tmp_path: Path) -> 
     ],
 )
 def test_what_cannot_be_served_ends_it_with_the_reason(
-    exit_of: Exit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+    exit_of: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "code.py").write_text(MODEL)
@@ -90,7 +90,7 @@ def test_what_cannot_be_served_ends_it_with_the_reason(
     assert said in err
 
 
-def test_a_setting_that_is_misspelt_is_told_of(exit_of: Exit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_is_misspelt_is_told_of(exit_of: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("SLUICE_TIME_OUT", "SLUICE_REQUEST_TIMEOUT"):  # this one is the buffer's
         monkeypatch.setenv(name, "1")
