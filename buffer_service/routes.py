@@ -90,6 +90,7 @@ from sluice.http.pieces import Pieces
 from sluice.http.room import Room
 from sluice.http.server import Client, Request
 from sluice.lambda_fn.contract import (
+    BINARY,
     INFERENCE_HEADER,
     JSON,
     MOST_DIGITS,
@@ -148,7 +149,6 @@ _OURS = frozenset(name.decode() for name in (REQUEST_ID, *TRACE, WAITED, BATCH_S
 _OF_KEPT = (STATE, REPLAYED)
 """Headers of what is told of an answer that is kept, which has an id already."""
 MAX_PASSED_ON = 512  # bytes of the value of one, as W3C's Trace Context has propagated at the least
-BINARY = "application/octet-stream"
 REQUEST_BYTES = 8 * 1024  # that a request takes of the memory beside its body while it waits (7 KB measured)
 MAX_DISCARDED = 64 * 1024 * 1024  # bytes
 

@@ -46,8 +46,10 @@ INPUT = "input"
 """The parameter of a model's metadata that says what one request is, where that is not tensors alone."""
 MAX_MEASURED = 86_400.0
 """Seconds that a function may tell of itself for one batch; what is beyond is not believed."""
-JSON = "application/json"
+JSON, BINARY = "application/json", "application/octet-stream"
 PROBLEM = "application/problem+json"
+SERVICE_TIME, MEMORY = "sluice-service-time", "sluice-memory-mb"
+"""Headers in which a worker tells of a batch how long it took, s, and of itself what it may use."""
 
 
 class WireError(ValueError):

@@ -13,12 +13,10 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from sluice.batching.errors import NOT_GIVEN, DispatchFailed, FunctionFailed, InvalidInput
-from sluice.lambda_fn.contract import JSON, PAYLOAD_LIMIT
+from sluice.lambda_fn.contract import JSON, MEMORY, PAYLOAD_LIMIT, SERVICE_TIME
 from sluice.profiler.invocations import ATTEMPTS, FIRST_PAUSE, READ_TIMEOUT, Invocation
 from sluice.profiler.reports import Report
 
-SERVICE_TIME = "sluice-service-time"
-MEMORY = "sluice-memory-mb"
 WORKER_PAYLOAD_LIMIT = 256 * 1024 * 1024  # bytes that a worker takes
 
 

@@ -17,13 +17,12 @@ from typing import Any
 
 import msgspec
 
-from ..contract import JSON, Answer, Item, check_json, check_sendable, failed, is_json
+from ..contract import BINARY, JSON, Answer, Item, check_json, check_sendable, failed, is_json
 from ..halving import message_of, said
 from ..interface import ItemError, Reply, TensorSpec
 from .base import BadRequest
 from .inputs import Input
 
-OCTETS = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -58,7 +57,7 @@ def _write(item: Item, read: Input, output: Any, model: str, gives: Sequence[Ten
     if isinstance(output, Reply):
         return _write_reply(item.id, output)
     if isinstance(output, _BYTES):
-        return Answer(item.id, 200, OCTETS, bytes(output))
+        return Answer(item.id, 200, BINARY, bytes(output))
     if isinstance(output, str) and not is_json(item.content_type):
         return Answer(item.id, 200, TEXT, output.encode())
     if read.tensors is not None and isinstance(output, Mapping) and output and all(map(_is_array, output.values())):
@@ -73,7 +72,7 @@ def _write(item: Item, read: Input, output: Any, model: str, gives: Sequence[Ten
 
 
 def _write_reply(item_id: str, reply: Reply) -> Answer:
-    body, content_type = (reply.body.encode(), TEXT) if isinstance(reply.body, str) else (bytes(reply.body), OCTETS)
+    body, content_type = (reply.body.encode(), TEXT) if isinstance(reply.body, str) else (bytes(reply.body), BINARY)
     answer = Answer(item_id, reply.status, reply.content_type or content_type, body, dict(reply.headers))
     for name, value in answer.headers.items():
         text = isinstance(name, str) and isinstance(value, str)

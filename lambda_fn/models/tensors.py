@@ -24,13 +24,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..contract import INFERENCE_HEADER, JSON, MOST_DIGITS, UNREADABLE, Answer, Item, json_end
+from ..contract import BINARY, INFERENCE_HEADER, JSON, MOST_DIGITS, UNREADABLE, Answer, Item, json_end
 from ..interface import TensorSpec
 from .base import BadRequest
 
 Array = npt.NDArray[Any]
 
-BINARY = "application/octet-stream"
 BYTES = "BYTES"
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),

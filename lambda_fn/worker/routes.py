@@ -27,7 +27,7 @@ import msgspec
 
 from .. import batch_frames, contract
 from ..batch_frames import Sealed
-from ..contract import INFERENCE_HEADER, JSON, Answer, Item
+from ..contract import BINARY, INFERENCE_HEADER, JSON, MEMORY, SERVICE_TIME, Answer, Item
 from .execution import Answered
 from .http_server import Failure, Headers, HttpServer, Request
 from .link import LoadFailed
@@ -35,9 +35,6 @@ from .metrics import METRICS_TYPE, WorkerMetrics
 from .repository import Repository
 from .served_model import Life, ServedModel
 
-SERVICE_TIME = "sluice-service-time"
-MEMORY = "sluice-memory-mb"
-BINARY = "application/octet-stream"
 MAX_PATHS = 1024
 """Paths of single requests whose model is known again."""
 EXTENSIONS = ["binary_tensor_data", "model_repository"]

@@ -41,7 +41,7 @@ from aiohttp import web
 
 from sluice.batching.errors import InvalidInput, SluiceError
 from sluice.batching.log_lines import last_words, log_to_stderr
-from sluice.lambda_fn.contract import PAYLOAD_LIMIT
+from sluice.lambda_fn.contract import JSON, PAYLOAD_LIMIT
 from sluice.lambda_fn.loading import named_file
 from sluice.local.environments import Environment, EnvironmentGone
 from sluice.local.functions import LATEST, MAX_ASYNC_REQUEST, Function, Invocation, Outcome, Usage
@@ -49,7 +49,6 @@ from sluice.local.functions import LATEST, MAX_ASYNC_REQUEST, Function, Invocati
 logger = logging.getLogger(__name__)
 
 KEEP_ALIVE = 300.0
-JSON = "application/json"
 FUNCTION_NAME = re.compile(r"(?:(?:arn:aws[\w-]*:lambda:[\w-]+:)?\d{12}:function:)?([\w.-]+)(?::(\$LATEST|[\w-]+))?", re.ASCII)
 MODEL = "SLUICE_MODEL"
 HEADER_LIMIT = 2 * 1024 * 1024

@@ -7,8 +7,8 @@ import pytest
 from sluice.batching import errors
 from sluice.batching import policy as constructors
 from sluice.batching.errors import SluiceError
-from sluice.buffer_service.routes import BINARY, STATUS_CODES, status_code
-from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, Answer
+from sluice.buffer_service.routes import STATUS_CODES, status_code
+from sluice.lambda_fn.contract import BINARY, INFERENCE_HEADER, JSON, Answer
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 from tests.buffer_service.virtual_time import in_virtual_time
 
