@@ -67,13 +67,9 @@ class Demand:
         All are promised to every request.
     """
 
+    longest_wait = np.inf  # s that nobody is to be held beyond
     arrivals: ArrivalProcess
     slos: tuple[Slo, ...]
-
-    @property
-    def longest_wait(self) -> float:
-        """Seconds that nobody is to be held beyond."""
-        return np.inf
 
     def price(self, cost: BatchCost) -> float:
         """USD per request by which what serves it is compared: in all."""
@@ -116,6 +112,7 @@ class Demand:
 class SharedDemand(Demand):
     """Requests of several applications, each with its own promise: ``arrivals`` and ``slos`` are made of these."""
 
+    longest_wait = LONGEST_WAIT
     arrivals: ArrivalProcess = field(init=False)
     slos: tuple[Slo, ...] = field(init=False)
     applications: tuple[Application, ...]
@@ -123,10 +120,6 @@ class SharedDemand(Demand):
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrivals", superposed([of.arrivals for of in self.applications]))
         object.__setattr__(self, "slos", tuple(of.slo for of in self.applications))
-
-    @property
-    def longest_wait(self) -> float:
-        return LONGEST_WAIT
 
     def price(self, cost: BatchCost) -> float:
         """Without what stands before all queues, which is the same for any grouping."""

@@ -120,15 +120,13 @@ class EveryLoad:
         What it costs on arrivals that were recorded, where there are any.
     """
 
+    name = "function"
+    confidence = CONFIDENCE  # of the latencies, which are simulated
+    rests_on_fit = False  # every row keeps the promise
     sizes: FunctionsBySize
     assignment: Assignment
     seed: int = 0
     recorded: BatchCost | None = None
-
-    @property
-    def name(self) -> str:
-        """What serves."""
-        return "function"
 
     @cached_property
     def functions(self) -> tuple[FunctionOfSizes, ...]:
@@ -197,19 +195,9 @@ class EveryLoad:
         return self.cold.batches
 
     @property
-    def confidence(self) -> float | None:
-        """Of the latencies, which are simulated."""
-        return CONFIDENCE
-
-    @property
     def for_any_arrivals(self) -> bool:
         """Every row keeps the promise, which is in time where no environment has to start."""
         return all(side.environments is None or side.environments.starts_at_once for side in self._deployment.serving)
-
-    @property
-    def rests_on_fit(self) -> bool:
-        """Every row keeps the promise."""
-        return False
 
     @property
     def runs_on(self) -> str:

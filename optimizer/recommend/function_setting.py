@@ -34,17 +34,13 @@ N_KEPT = 16  # settings whose laws without each block are kept: the best is aske
 class Predicted:
     """What settings of the function have in common, as their latency is predicted."""
 
+    beside = ()  # what is provisioned and what is not have one name
     latency: LatencyPrediction
 
     @property
     def mean_batch_size(self) -> float:
         """Mean size of a batch."""
         return self.latency.mean_batch_size
-
-    @property
-    def beside(self) -> Sequence[tuple[str, Policy]]:
-        """Nothing: what is provisioned and what is not have one name."""
-        return ()
 
     @property
     def confidence(self) -> float | None:
@@ -72,6 +68,7 @@ class FunctionSetting(Predicted):
     ``fitted`` is the predicted cost where ``cost`` is that on arrivals that were recorded.
     """
 
+    name = "function"
     function: str
     memory_mb: int
     batch_size: int
@@ -82,11 +79,6 @@ class FunctionSetting(Predicted):
     with_starts: bool = False
     table: Policy | None = None
     fitted: BatchCost | None = None
-
-    @property
-    def name(self) -> str:
-        """What serves."""
-        return "function"
 
     @cached_property
     def cold(self) -> Share:

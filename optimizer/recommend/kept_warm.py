@@ -117,6 +117,8 @@ class KeptWarm(Predicted):
         The predicted cost, where ``cost`` is that on arrivals that were recorded.
     """
 
+    name = "function kept warm"
+    for_any_arrivals = False  # more at once than are provisioned may start cold
     setting: FunctionSetting
     offer: WorkerOffer
     warm: WarmEnvironments
@@ -125,11 +127,6 @@ class KeptWarm(Predicted):
     latency: LatencyPrediction
     cost: BatchCost
     fitted: BatchCost | None = None
-
-    @property
-    def name(self) -> str:
-        """What serves."""
-        return "function kept warm"
 
     @property
     def cold_starts(self) -> float:
@@ -150,11 +147,6 @@ class KeptWarm(Predicted):
     def policy(self) -> Policy:
         """The function's table."""
         return self.setting.policy
-
-    @property
-    def for_any_arrivals(self) -> bool:
-        """Not so: more at once than are provisioned may start cold."""
-        return False
 
     @property
     def rests_on_fit(self) -> bool:

@@ -43,6 +43,7 @@ class OverflowSetting(SimulatedSetting):
         Share of the function's batches whose environment had to start.
     """
 
+    rests_on_fit = False  # whoever the workers cannot serve in time, the function does
     overflow: Beside
     called: str
     by_function: Estimate
@@ -68,11 +69,6 @@ class OverflowSetting(SimulatedSetting):
         """Who waits is taken at the last moment, which is in time where no environment has to start."""
         environments = self.overflow.environments
         return environments is None or environments.starts_at_once
-
-    @property
-    def rests_on_fit(self) -> bool:
-        """Whoever the workers cannot serve in time, the function does."""
-        return False
 
     @property
     def runs_on(self) -> str:

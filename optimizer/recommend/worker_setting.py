@@ -33,32 +33,16 @@ class WorkerSetting(SimulatedSetting):
     cost is the workers' hours, and usage where it is paid; what stands before them where its prices were told.
     """
 
+    memory_mb = None  # it is nobody's to choose
+    beside = ()
+    for_any_arrivals = False  # they were simulated for some
+    rests_on_fit = True  # their number does
     load: float
 
     @property
     def name(self) -> str:
         """That of the offer."""
         return self.offer.name
-
-    @property
-    def memory_mb(self) -> int | None:
-        """Nobody's to choose."""
-        return None
-
-    @property
-    def beside(self) -> Sequence[tuple[str, Policy]]:
-        """Nothing."""
-        return ()
-
-    @property
-    def for_any_arrivals(self) -> bool:
-        """They were simulated for some."""
-        return False
-
-    @property
-    def rests_on_fit(self) -> bool:
-        """Their number does."""
-        return True
 
     @property
     def runs_on(self) -> str:
