@@ -10,8 +10,8 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from . import clock, contract
-from .answering import answer
 from .loading import load_model
+from .models.base import answer
 from .models.memory import WithinMemory
 
 model = WithinMemory(load_model())

@@ -1,11 +1,11 @@
-"""The protocol every model keeps. It imports no numpy, so that a model without tensors starts without it."""
+"""The protocol every model keeps, and how a batch is put to it. No numpy, so that a model without tensors starts without it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ..contract import Answer, Item
+from ..contract import Answer, Batch, Item, failed
 
 
 class BadRequest(ValueError):
@@ -28,3 +28,11 @@ class Model(Protocol):
     def answer(self, items: Sequence[Item]) -> list[Answer]:
         """One answer per item, in order."""
         ...
+
+
+def answer(model: Model, batch: Batch) -> list[Answer]:
+    """One answer per request of the batch, in order; a batch for another model gets 404 for each."""
+    if batch.model != model.name:
+        detail = f"model: {batch.model!r} is not allowed; allowed: {model.name!r}"
+        return [failed(item.id, 404, "Unknown model", detail) for item in batch.items]
+    return model.answer(batch.items)

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from sluice.batching.errors import FunctionFailed
-from sluice.lambda_fn.answering import answer
 from sluice.lambda_fn.contract import decode_batch, encode_answers
+from sluice.lambda_fn.models.base import answer
 from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.local.functions import REGION
 

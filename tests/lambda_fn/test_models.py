@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from sluice.lambda_fn import TensorSpec
-from sluice.lambda_fn.answering import answer
 from sluice.lambda_fn.contract import Answer, Batch, Item
 from sluice.lambda_fn.loading import LoadingError, load_model, threads
+from sluice.lambda_fn.models.base import answer
 from sluice.lambda_fn.models.onnx import OnnxModel
 from sluice.lambda_fn.models.sleeper import SPIN, Sleeper, size_of
 from sluice.lambda_fn.models.tensor_model import TensorModel

@@ -199,7 +199,7 @@ def test_what_is_always_installed_is_what_is_imported_without_a_model():
     folder = ROOT / "lambda_fn"
     worker = [path for path in folder.rglob("*.py") if path.relative_to(folder).parts[0].startswith("worker")]
     worker += [folder / "batch_frames.py", *(ROOT / "sluice" / "http").glob("*.py")]
-    shared = [folder / f"{name}.py" for name in ("answering", "contract", "importing", "interface", "loading")]
+    shared = [folder / f"{name}.py" for name in ("contract", "importing", "interface", "loading")]
     assert imports([*shared, *worker]) == named_libraries(WORKER) - {"uvloop"}  # taken where it is there
     assert imports([*shared, folder / "handler.py"]) == named_libraries(FUNCTION)
 
