@@ -10,13 +10,11 @@ import numpy as np
 from sluice.batching import policy as policies
 from sluice.batching.documents import Slo
 from sluice.batching.errors import require
-from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines.autoscaling import as_schedule, rates_by_period
 from sluice.optimizer.baselines.in_time import largest_throughput, seconds_in_time
 from sluice.optimizer.recommend import WorkerOffer
 from sluice.optimizer.recommend.last_moment import last_moment_beside
-from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 
@@ -84,8 +82,10 @@ def with_overflow(
         expected = wanted
     table = policies.greedy(len(seconds_in_time(offer.service, slo)), 1)
     schedule = as_schedule(table, float(arrival_times[0]), first, changes)
-    rest = function.beside(last_moment_table(function.service, offer.service, slo))
-    return offer.under(schedule, beside=[rest], billing=function.billing)
+    largest = min(len(seconds_in_time(function.service, slo, cycles=1)), offer.service.max_batch_size)
+    # Full batches wait as well: a worker that gets free meanwhile costs nothing more.
+    rest = last_moment_beside(function.service, offer.service, [slo], largest, largest)
+    return offer.under(schedule, beside=[function.beside(rest)], billing=function.billing)
 
 
 def worth_having(offer: WorkerOffer, function: Function, slo: Slo, arrival_rate: float) -> int:
@@ -98,15 +98,6 @@ def worth_having(offer: WorkerOffer, function: Function, slo: Slo, arrival_rate:
     worth = by_function - _usage(offer, slo)
     per_second = offer.price_per_hour / 3600
     return (full if worth * served > per_second else 0) + (1 if worth * rest > per_second else 0)
-
-
-def last_moment_table(function: ServiceTimes, workers: ServiceTimes, slo: Slo) -> Policy:
-    """The function's table: all that wait, when a batch of one more would just be in time, whoever served it.
-
-    Full batches wait as well: a worker that gets free meanwhile costs nothing more.
-    """
-    largest = min(len(seconds_in_time(function, slo, cycles=1)), workers.max_batch_size)
-    return last_moment_beside(function, workers, [slo], largest, largest)
 
 
 def _usage(offer: WorkerOffer, slo: Slo) -> float:
