@@ -99,9 +99,15 @@ class Demand:
         """What the deployment does."""
         return simulate_deployment(deployment, drawn.times, rng)
 
-    def violations(self, run: SimulationResult, drawn: Drawn, confidence: float, blocks: int) -> tuple[Estimate, ...]:
-        """Share of the requests beyond each SLO, of those that it is promised to."""
-        return tuple(run.estimate_violations(slo.latency, confidence, blocks) for slo in self.slos)
+    def violations(
+        self, run: SimulationResult, drawn: Drawn, confidence: float, blocks: int, *, run_again: bool = False
+    ) -> tuple[Estimate, ...]:
+        """Share of the requests beyond each SLO, of those that it is promised to.
+
+        Of what is ``run_again``, and longer, before anybody relies on it, those who are late come in clusters as they were seen: of
+        few bursts, of which none was late, nothing is sure yet.
+        """
+        return tuple(_late(run.latency, slo, confidence, blocks, run_again) for slo in self.slos)
 
     def by_class(self, run: SimulationResult, drawn: Drawn, confidence: float, blocks: int) -> tuple[ClassSeen, ...]:
         """What the requests of each application met; nothing where all are alike."""
@@ -167,14 +173,14 @@ class SharedDemand(Demand):
         classes = [RequestClass(of.name, of.slo, slack) for of, slack in zip(self.applications, slacks, strict=True)]
         return simulate_deployment(replace(deployment, classes=classes), drawn.times, rng, classes=drawn.classes)
 
-    def violations(self, run: SimulationResult, drawn: Drawn, confidence: float, blocks: int) -> tuple[Estimate, ...]:
+    def violations(
+        self, run: SimulationResult, drawn: Drawn, confidence: float, blocks: int, *, run_again: bool = False
+    ) -> tuple[Estimate, ...]:
         """Of an application with too few requests for an interval nothing is known."""
         found = []
         for slo, mine in zip(self.slos, drawn.places, strict=True):
             fewer = _blocks_of(len(mine), blocks)
-            latency = run.latency[mine]
-            late = ~(latency <= slo.latency)
-            found.append(UNKNOWN if fewer is None else estimate_share(late, confidence, fewer, slowest(latency)))
+            found.append(UNKNOWN if fewer is None else _late(run.latency[mine], slo, confidence, fewer, run_again))
         return tuple(found)
 
     def by_class(self, run: SimulationResult, drawn: Drawn, confidence: float, blocks: int) -> tuple[ClassSeen, ...]:
@@ -187,6 +193,10 @@ class SharedDemand(Demand):
                 reached = estimate_quantile(latency, quantile_of(of.slo.percentile), confidence, fewer)
             found.append(ClassSeen(reached, levels))
         return tuple(found)
+
+
+def _late(latency: Array, slo: Slo, confidence: float, blocks: int, run_again: bool) -> Estimate:
+    return estimate_share(~(latency <= slo.latency), confidence, blocks, None if run_again else slowest(latency))
 
 
 def _blocks_of(n: int, blocks: int) -> int | None:

@@ -267,7 +267,7 @@ class _Search:
             self._drawn[dealt] = demand.drawn(horizon, n, np.random.default_rng([self.seed, n]))
         drawn, rng = self._drawn[dealt], np.random.default_rng([self.seed, n, 1])
         run = demand.run(offer.under(policy, beside=[overflow]), drawn, slacks, rng)
-        late = demand.violations(run, drawn, self.confidence, horizon.blocks(n))
+        late = demand.violations(run, drawn, self.confidence, horizon.blocks(n), run_again=True)
         kept = all(surely_keeps(*judged) is True for judged in zip(late, demand.slos, strict=True))
         cost = demand.price(overflow_cost(run, offer, policy, overflow, self.rate, question.billing))
         return _Trial(offer, policy, overflow, cost if kept else np.inf, slacks, not run.by_function.any())

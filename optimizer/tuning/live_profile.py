@@ -309,7 +309,12 @@ class LiveProfile:
                 expected = self._expected(memory_mb, times, size)
                 mean = expected * ratio
                 overhead = max(0.0, float(times.overhead[size - 1]) + beyond)
-                draft = _Draft(size, mean, _billed(times, size, expected, ratio), overhead)
+                billed = float(times.billed_duration[size - 1])
+                if seen and times.deterministic:  # what is measured varies, so that none is rounded any more
+                    billed = _rounded_up(mean) + max(0.0, billed - _rounded_up(expected)) * ratio
+                else:
+                    billed *= ratio
+                draft = _Draft(size, mean, billed, overhead)
                 draft.quantiles = _stretched(known.get(size), times, mean)
                 draft.n = known[size].service_time.n if size in known else 1
             elif setting is not None:
@@ -496,17 +501,6 @@ def _times(profile: ServiceProfile | None, memory_mb: int) -> ServiceTimes | Non
         return None
     largest = max((point.batch_size for point in profile.points), default=LARGEST_BATCH)
     return service_times_up_to(profile, memory_mb, profile.max_batch_size or largest)
-
-
-def _billed(times: ServiceTimes, size: int, expected: float, ratio: float) -> float:
-    """What a batch is billed for that takes ``ratio`` times what is expected (s): a time that does not vary is rounded up as it is.
-
-    What is measured of other sizes varies, and so do all times of the profile then, of which none is rounded any more.
-    """
-    told = float(times.billed_duration[size - 1])
-    if not times.deterministic:
-        return told * ratio
-    return _rounded_up(expected * ratio) + max(0.0, told - _rounded_up(expected)) * ratio
 
 
 def _rounded_up(seconds: float) -> float:

@@ -138,7 +138,7 @@ class TuningSettings:
         until then, and bursts that last longer are not known. From there on plans are compared whenever twice as long was seen,
         until that is a period.
     confidence : float
-        One-sided, with which the promise is to be kept in the next window; two-sided, of the intervals of costs.
+        One-sided, with which the promise is to be kept in the next window.
     horizon : float
         Seconds over which a change must save more than it costs, at the most: as long as the plan in force has served.
     premium : float

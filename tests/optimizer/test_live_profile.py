@@ -143,6 +143,8 @@ def test_a_time_that_does_not_vary_is_billed_for_as_much_when_another_size_was_m
     for memory_mb in (512, 1024):
         for each in (known, found):
             assert service_times(each, memory_mb).mean_billed(0.001)[[0, 3, 7]] == pytest.approx([0.007, 0.009, 0.011])
+    billed = [service_times(each, 1024).mean_billed(0.001) for each in (known, found)]  # of which none was measured
+    assert billed[0] == pytest.approx(billed[1], rel=1e-12)
 
 
 def test_means_out_of_order_are_put_in_order() -> None:
