@@ -6,7 +6,7 @@ rehearsed again. Neither reads a clock. What is kept is bounded: arrivals one by
 ``memory``, counts of two days, the last batches of each setting.
 
 A plan is taken that surely keeps every promise in the next window, those who are late while its environments start included; of
-these the cheapest. It takes the place of the one in force where what it saves, with 90 % confidence, is more than the
+these the cheapest. It takes the place of the one in force where what it saves, with 95 % confidence, is more than the
 change costs, in as long as that one has served: nobody knows for how long the next one will, and who changes when as much could
 have been saved loses no more by waiting than by the change. ``kept_in`` counts at the least and the ``horizon`` at the most. Where
 the one in force does not surely keep the promises, it goes to what does, unless that costs more than the windows are worth that
@@ -62,7 +62,7 @@ LATENCIES_KEPT = 4096  # by which the bias is found
 LATEST = 64  # of them, that tell how many wait
 UNSURE = "nothing surely keeps the promise"
 MOST_CORRECTIONS = 16  # settings of which a decision tells what was measured less predicted
-SURE_OF_COST = 0.8  # two-sided, of what a change saves: who errs pays a little more for a while, and breaks nothing
+SURE_OF_COST = 0.9  # two-sided, of what a change saves: who errs pays a little more for a while, and breaks nothing
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
 

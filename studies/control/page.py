@@ -61,7 +61,7 @@ def page(rows: Sequence[Row]) -> str:
                 promise, of which it used no more than half where it was rehearsed, is taken where to be sure costs more than it is
                 worth: a window that breaks the promise counts as five more, in proportion to its chance beyond the one per cent,
                 and what a change costs in as long as the plan in force has served comes to it.""",
-                """**It changes little.** Another plan comes where what it saves, with 90 % confidence on the same
+                """**It changes little.** Another plan comes where what it saves, with 95 % confidence on the same
                 arrivals, in as long as the plan in force has served, five minutes at the least and an hour at the most, is more
                 than its cold environments cost; no more than once a minute, and not before requests have come at that rate for
                 a minute, which a stall and what it held back do not: what waits for that is decided about again when it is

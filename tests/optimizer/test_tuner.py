@@ -463,6 +463,16 @@ def test_without_a_profile_it_begins_with_no_batching_and_learns_to_batch() -> N
     assert (late / n).max() < 0.05
 
 
+def test_a_plan_that_costs_some_per_cent_more_is_left_within_the_hour_at_one_request_a_second() -> None:
+    """What is saved is not known with 99 % confidence from so few, and one that is dearer breaks no promise."""
+    setup = TuningSetup("m", (SLO,), profile_of(885, 1769, intercept=0.0056, slope=0.00074, init=0.5, largest=32))
+    for seed in range(2):
+        run = simulate_control(setup, 1.7e9 + np.cumsum(np.random.default_rng(seed).exponential(1.0, 3600)))
+        (_, first), (at, then) = run.plans
+        assert len(first.beside) == 1 and not then.beside and at < 1.7e9 + 2400
+        assert (run.latency > SLO.latency).mean() < 0.005
+
+
 def test_service_times_that_grow_by_half_are_noticed_and_corrected_within_a_minute() -> None:
     times = poisson_times(60, 18_000)
     at = 1.7e9 + 150
