@@ -40,6 +40,7 @@ Kinds = tuple[Any, ...]
 _SCALARS = {bool: "bool", float: "float", complex: "complex", type(None): "none"}
 _OWN_DATA = 0x4  # the flag of an array that numba does not look at
 _LARGEST = 2**63  # integers from which on are of another type
+_SEAL = 32  # bytes
 _PROCESSORS = "/proc/cpuinfo"
 _OF_A_PROCESSOR = {"vendor_id", "cpu family", "model", "flags"} | {"CPU implementer", "CPU part", "CPU variant", "Features"}
 """Lines of it, of x86 and of Arm, that tell for which processor LLVM makes code."""
@@ -88,8 +89,9 @@ class KeptCode:
     def _read(self, file: Path) -> dict[Kinds, ObjectCode]:
         """What a file has, by kinds of arguments; nothing where there is none, it is torn, or it is of another version."""
         try:
-            stamp, kept = pickle.loads(file.read_bytes())
-        except Exception:  # whatever a torn file makes of it
+            seal, content = (whole := file.read_bytes())[:_SEAL], whole[_SEAL:]
+            stamp, kept = pickle.loads(content) if seal == _seal(content) else ("", {})
+        except Exception:  # whatever a file of others makes of it
             return {}
         return dict(kept) if stamp == self._stamp else {}
 
@@ -117,10 +119,15 @@ def _kind(value: Any) -> Any:
     return ("scalar", value.dtype.str) if isinstance(value, np.number | np.bool_) else None
 
 
+def _seal(content: bytes) -> bytes:
+    """What comes before it in a file: a disk may have lost a part of it, and instructions are run as they are."""
+    return hashlib.sha256(content).digest()
+
+
 def _write(file: Path, content: bytes) -> None:
     """Whole, or not at all, as others read and write it meanwhile."""
     with tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.name, delete=False) as whole:
-        whole.write(content)
+        whole.write(_seal(content) + content)
     os.replace(whole.name, file)
 
 

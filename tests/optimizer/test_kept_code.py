@@ -141,15 +141,32 @@ def test_what_is_torn_or_of_another_version_is_not_there(tmp_path: Path) -> None
     assert file == tmp_path / "__pycache__" / "loops.f-1.code"
     file.parent.mkdir()
     code = ObjectCode(b"", "f", "f", {}, ["a_function_that_is_nowhere"])
-    for content in (b"", b"torn", pickle.dumps(("this", {}))[:-3], pickle.dumps(("another", {("int",): code})), pickle.dumps(5)):
-        file.write_bytes(content)
+    for content in (b"", b"torn", pickle.dumps(("another", {("int",): code})), pickle.dumps(5)):
+        kept_code._write(file, content)
         assert kept.find(("int",)) is None
+    for content in (b"", b"torn", pickle.dumps(("this", {("int",): code}))):
+        file.write_bytes(content)
+        assert kept._read(file) == {}
+
+
+def test_what_a_disk_has_lost_a_part_of_is_not_there(tmp_path: Path) -> None:
+    """A block of zeros within the instructions is a file like any other to who unpickles it."""
+    kept, given = KeptCode(function_in(tmp_path), "this"), ("int",)
+    (tmp_path / "__pycache__").mkdir()
+    (file, *_) = kept._files
+    kept_code._write(file, pickle.dumps(("this", {given: ObjectCode(b"code" * 4096, "f", "f", {}, [])})))
+    whole = file.read_bytes()
+    assert given in kept._read(file)
+    file.write_bytes(whole[:8192] + bytes(4096) + whole[12288:])
+    assert kept._read(file) == {}
+    file.write_bytes(whole[:-20])
+    assert kept._read(file) == {}
 
 
 def test_code_that_llvm_must_link_is_not_there_for_who_goes_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, given = KeptCode(function_in(tmp_path), "this"), ("int",)
     (tmp_path / "__pycache__").mkdir()
-    kept._files[0].write_bytes(pickle.dumps(("this", {given: ObjectCode(b"\x7fELF\x02\x01", "f", "f", {}, [])})))
+    kept_code._write(kept._files[0], pickle.dumps(("this", {given: ObjectCode(b"\x7fELF\x02\x01", "f", "f", {}, [])})))
     monkeypatch.setattr(kept_code, "ObjectFile", lambda code: SimpleNamespace(place=lambda address_of: None))
     asked: list[ObjectCode] = []
     monkeypatch.setattr(kept_code, "_placed_by_llvm", asked.append)
@@ -160,7 +177,7 @@ def test_code_that_calls_what_is_not_there_is_not_linked(tmp_path: Path) -> None
     kept = KeptCode(function_in(tmp_path), "this")
     (tmp_path / "__pycache__").mkdir()
     code = ObjectCode(b"", "f", "f", {}, ["a_function_that_is_nowhere"])
-    kept._files[0].write_bytes(pickle.dumps(("this", {("int",): code})))
+    kept_code._write(kept._files[0], pickle.dumps(("this", {("int",): code})))
     assert kept.find(("int",)) is None
 
 
