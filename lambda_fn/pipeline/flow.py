@@ -10,7 +10,7 @@ import math
 import operator
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from sluice.batching.policy import INF, Policy, size_or_timeout
 from .pipeline_state import END, Fork, Meet, Place, StageRule
 
 MAX_WORKERS = 256  # of a stage
-Cpus = Sequence["int | Sequence[int]"]
+Cpus = Sequence["int | Collection[int]"]
 
 
 class Stage:
@@ -257,7 +257,7 @@ def _checked_cpus(cpus: Cpus) -> list[list[int]]:
     allowed = os.sched_getaffinity(0)
     require(not isinstance(cpus, (int, str)) and len(cpus) > 0, "cpus", cpus, "a list with one entry for each worker")
     for entry in cpus:
-        require(isinstance(entry, int | Sequence), "cpus", entry, "a CPU, or a list of them, for each worker")
+        require(isinstance(entry, int | Collection), "cpus", entry, "a CPU, or a list of them, for each worker")
     entries = [[entry] if isinstance(entry, int) else list(entry) for entry in cpus]
     for entry in entries:
         require(len(entry) > 0, "cpus", entry, "at least one CPU for each worker")

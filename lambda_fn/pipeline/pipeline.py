@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, InvalidStateError
 from types import TracebackType
 from typing import Any
@@ -95,7 +95,7 @@ class Pipeline:
         Bytes of one input or output.
     deadline : float or None
         Seconds an item may take, where ``submit`` is told nothing else; ``None``: for ever.
-    cpus : sequence of int or None
+    cpus : collection of int or None
         The CPUs that the thread of the pipeline may run on.
     name : str
         What it is called where it is served.
@@ -113,7 +113,7 @@ class Pipeline:
         max_bytes: int = 256 * MiB,
         max_payload: int = 64 * MiB,
         deadline: float | None = None,
-        cpus: Sequence[int] | None = None,
+        cpus: Collection[int] | None = None,
         name: str = "pipeline",
     ) -> None:
         for field, value, least in (
@@ -127,7 +127,7 @@ class Pipeline:
         if cpus is not None:
             allowed = os.sched_getaffinity(0)
             require(
-                isinstance(cpus, Sequence) and len(cpus) > 0 and set(cpus) <= allowed,
+                isinstance(cpus, Collection) and len(cpus) > 0 and set(cpus) <= allowed,
                 "cpus",
                 cpus,
                 "some of " + ", ".join(map(str, sorted(allowed))),
