@@ -38,6 +38,7 @@ from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 KEPT = 256  # batches of a setting
 FEWEST = 8  # batches from which a ratio, or a size without a profile, counts
 SURELY = NormalDist().inv_cdf(1 - 1e-6)  # standard errors: as rare of times that are alike as is asked of a service alarm
+FARTHEST = 3.0  # standard deviations: three batches at the least are sure of something, as 3 * 3 > SURELY * sqrt(3)
 RESTARTED = 4  # batches that count where times have just changed
 LEAST_SPREAD = 0.02  # of the quantiles of a time over its mean, from which a linear law has a spread beside it
 BILLED_STEP = 0.001  # s, to which what is billed is rounded up
@@ -157,18 +158,20 @@ class LiveProfile:
     def other_since(self, since: float) -> bool:
         """Whether batches surely took another time since then (s) than those of the same settings before.
 
-        The logarithm of the ratio of the means of each setting, by its n n' / (n + n') batches, over what one batch spreads.
+        The difference of the means of each setting, in parts of that before, by its n n' / (n + n') batches, over what one batch
+        spreads. None counts as further from that mean than ``FARTHEST`` of this, so that a batch or two that were held up for some
+        other reason make nothing sure.
         """
-        apart = weight = squares = n = 0.0
-        for setting in self._settings.values():
-            before, after = setting.parted(since)
-            if len(before) and len(after):
-                first, then = float(before.mean()), float(after.mean())
-                known = len(before) * len(after) / (len(before) + len(after))
-                apart, weight = apart + known * log(then / first), weight + known
-                squares += float(((before / first - 1) ** 2).sum() + ((after / then - 1) ** 2).sum())
-                n += len(before) + len(after) - 2
+        parted = [setting.parted(since) for setting in self._settings.values()]
+        told = [(before / before.mean(), after / before.mean()) for before, after in parted if len(before) and len(after)]
+        squares = sum(float(((part / part.mean() - 1) ** 2).sum()) for pair in told for part in pair)
+        n = sum(len(before) + len(after) - 2 for before, after in told)
         spread = sqrt((squares + PRIOR_WEIGHT * PRIOR_SPREAD**2) / (n + PRIOR_WEIGHT))
+        apart = weight = 0.0
+        for before, after in told:
+            first, then = (float(np.clip(part - 1, -FARTHEST * spread, FARTHEST * spread).mean()) for part in (before, after))
+            known = len(before) * len(after) / (len(before) + len(after))
+            apart, weight = apart + known * (then - first), weight + known
         return abs(apart) > SURELY * spread * sqrt(weight)
 
     def memory_of(self, function: str) -> int | None:

@@ -89,6 +89,18 @@ def test_times_that_are_others_since_a_moment_are_told_and_chance_is_not() -> No
     assert not live.other_since(0.0) and not live.other_since(60.0)  # nothing to compare
 
 
+@pytest.mark.parametrize("normal", [0, 1, 2, 4, 8, 16])
+@pytest.mark.parametrize("factor", [3.0, 10.0, 50.0])
+def test_a_batch_that_was_held_up_is_no_other_time(factor: float, normal: int) -> None:
+    """Before a worker all who wait behind it are late, though their own batches take what they took."""
+    live = LiveProfile(profile())
+    live.see([*batches(400, 0, sizes=(1,)), *batches(1, 1, factor, begin=40.0, sizes=(1,))])
+    live.see(batches(normal, 2, begin=40.1, sizes=(1,)))
+    assert not live.other_since(40.0)
+    live.see(batches(12, 3, factor, begin=45.0, sizes=(1,)))
+    assert live.other_since(45.0)
+
+
 @pytest.mark.parametrize("since", [60.0, 60.35])  # the change may be found where only a few are left after it
 def test_where_times_have_just_changed_the_latest_batches_count_and_none_of_before(since: float) -> None:
     live = LiveProfile(profile())
