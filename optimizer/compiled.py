@@ -93,7 +93,8 @@ class _Loop(Generic[P, R]):
     def _readied(self, kinds: Kinds, args: tuple[Any, ...]) -> Callable[..., R]:
         """What to call with arguments of these kinds: what is kept, or else what numba makes now, which is kept, or Python."""
         small = _Loop.without_numba
-        found = self._kept.find(kinds, without_llvm=small) if self._kept is not None and kinds not in self._not_kept else None
+        looked_for = small and kinds in self._not_kept
+        found = self._kept.find(kinds, without_llvm=small) if self._kept is not None and not looked_for else None
         if found is None and small:
             self._not_kept.add(kinds)
             return self._as_python
@@ -144,6 +145,8 @@ def _as_machine_code(function: Callable[P, R], **options: Any) -> Callable[P, R]
         made = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba's word for: no place to keep it
         made = numba.njit(**options)(function)
+    if not hasattr(made, "compile"):  # NUMBA_DISABLE_JIT has it as it is
+        return function
     made.compile = _at_first_level(made.compile)
     kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
     if kept is not None:

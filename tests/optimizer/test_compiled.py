@@ -108,6 +108,39 @@ def test_loops_that_are_not_kept_are_python_without_numba_and_machine_code_with_
     assert function(np.zeros(3)) == 2.0
 
 
+def test_what_was_not_kept_without_numba_is_looked_for_again_with_it() -> None:
+    """Another process may have made it meanwhile, and of another processor LLVM links it."""
+
+    def double(x: float) -> float:
+        return 2 * x
+
+    function: Any = compiled(double)
+    looked: list[bool] = []
+
+    class Kept:
+        def find(self, kinds: Any, without_llvm: bool) -> Any:
+            looked.append(without_llvm)
+            return None if without_llvm else lambda x: 3 * x
+
+    function._kept = Kept()
+    with without_numba():
+        assert [function(1.0), function(1.0)] == [2.0, 2.0]
+    assert function(1.0) == 3.0 and looked == [True, False]
+
+
+def test_where_nothing_is_to_be_compiled_loops_run_as_python() -> None:
+    script = (
+        "import numpy as np\n"
+        "from sluice.optimizer.tuning.level_scan import LevelScan\n"
+        "scan = LevelScan('gaussian', 0.095, 1e5, 9)\n"
+        "scan.dispersion.begin(0.01, 16.0)\n"
+        "print(scan.see(np.zeros(40)), scan.see(np.ones(40)) is not None)\n"
+    )
+    told = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    ran = subprocess.run([sys.executable, "-c", script], env=told, capture_output=True, text=True)
+    assert ran.stdout == "None True\n", ran.stderr[-500:]
+
+
 def test_what_is_kept_runs_as_machine_code_without_numba(tmp_path: Path) -> None:
     (tmp_path / "loops.py").write_text(
         "from sluice.optimizer.compiled import compiled, without_numba\n"
