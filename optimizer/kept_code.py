@@ -42,8 +42,15 @@ _OWN_DATA = 0x4  # the flag of an array that numba does not look at
 _LARGEST = 2**63  # integers from which on are of another type
 _SEAL = 32  # bytes
 _PROCESSORS = "/proc/cpuinfo"
-_OF_A_PROCESSOR = {"vendor_id", "cpu family", "model", "flags"} | {"CPU implementer", "CPU part", "CPU variant", "Features"}
-"""Lines of it, of x86 and of Arm, that tell for which processor LLVM makes code."""
+_OF_A_PROCESSOR = {"vendor_id", "cpu family", "model"} | {"CPU implementer", "CPU part", "CPU variant", "Features"}
+"""Lines of it, of x86 and of Arm, that tell for which processor LLVM makes code; the ``flags`` of x86 do, too."""
+_INSTRUCTIONS = (
+    *("3dnow", "abm", "adx", "aes", "amx", "apx", "avx", "bmi", "cldemote", "clflushopt", "clwb", "clzero", "cmov", "cmpccxadd"),
+    *("cx16", "enqcmd", "f16c", "fma", "fsgsbase", "fxsr", "gfni", "hle", "invpcid", "lahf", "lm", "mmx", "movbe", "movdir"),
+    *("mwaitx", "pclmul", "pku", "pni", "popcnt", "prefetch", "ptwrite", "rd", "rtm", "serialize", "sha", "sm3", "sm4", "sse"),
+    *("ssse", "tbm", "uintr", "vaes", "vpclmul", "waitpkg", "wbnoinvd", "xop", "xsave"),
+)
+"""With which those begin that LLVM asks about. Of the others each version of a kernel has more."""
 
 
 class ObjectCode(NamedTuple):
@@ -282,7 +289,13 @@ def _processor() -> str:
             first = cores.read(16_384).partition("\n\n")[0]
     except OSError:
         first = ""
-    told = [line for line in first.splitlines() if line.partition(":")[0].strip() in _OF_A_PROCESSOR]
+    told = []
+    for line in first.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in _OF_A_PROCESSOR:
+            told.append(line)
+        elif name.strip() == "flags":
+            told.append(" ".join(flag for flag in value.split() if flag.startswith(_INSTRUCTIONS)))
     if told:
         return "\n".join([platform.machine(), *told])
     import llvmlite.binding as llvm

@@ -16,7 +16,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import mul
 from typing import Any, NamedTuple
 
@@ -321,15 +321,16 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
 def _shaped(tensor: _Input, array: Array) -> Array:
     if array.size != math.prod(tensor.shape):
         raise BadRequest(f"inputs[{tensor.name}].data: {array.size} values do not fill the shape {tensor.shape}")
-    if array.ndim > 1 and not _rows(array.shape) <= _rows(tensor.shape):  # read on, it would be another tensor than is meant
+    if array.ndim > 1 and _are_apart(array.shape, tensor.shape):  # read on, it would be another tensor than is meant
         nested = list(array.shape)
         raise BadRequest(f"inputs[{tensor.name}].data: rows nested as {nested} are none of the shape {tensor.shape}")
     return array.reshape(tensor.shape)
 
 
-def _rows(shape: Sequence[int]) -> set[int]:
-    """How many values the rows of a shape have, of whatever depth."""
-    return {1, *accumulate(reversed(shape), mul)}
+def _are_apart(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether rows of two shapes, of whatever depth, overlap without one being made of the other."""
+    sizes = sorted({*accumulate(reversed(one), mul), *accumulate(reversed(other), mul)} - {0})
+    return any(larger % smaller for smaller, larger in pairwise(sizes))
 
 
 def _from_texts(tensor: _Input) -> Array:

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 from sluice.batching.errors import InvalidInput, require
@@ -94,7 +95,7 @@ class Stage:
             policy is None or not policy.beside, "policy", policy, "a table without others beside it: its workers serve it alone"
         )
         require(policy is None or policy.columns == 1, "policy", policy, "a table of one column: no item of a stage has a slack")
-        is_time = isinstance(timeout, int | float) and 0 < timeout < INF
+        is_time = isinstance(timeout, Real) and 0 < timeout < INF
         require(timeout is None or is_time, "timeout", timeout, "a number of seconds > 0, or None")
         require(timeout is None or processes, "timeout", timeout, "None where workers are threads, which cannot be killed")
         self.workers = workers

@@ -25,6 +25,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, InvalidStateError
+from numbers import Real
 from types import TracebackType
 from typing import Any
 
@@ -122,7 +123,7 @@ class Pipeline:
             ("max_bytes", max_bytes, max_payload),
         ):
             require(isinstance(value, int) and value >= least, field, value, f"an integer >= {least}")
-        is_time = isinstance(deadline, int | float) and deadline > 0
+        is_time = isinstance(deadline, Real) and deadline > 0
         require(deadline is None or is_time, "deadline", deadline, "a number of seconds > 0, or None")
         if cpus is not None:
             allowed = os.sched_getaffinity(0)
@@ -271,7 +272,7 @@ class Pipeline:
     def _enter(self, caller: Caller, item: Any, deadline: float | None, block: bool) -> None:
         if deadline is None:
             deadline = self._deadline
-        elif not (isinstance(deadline, int | float) and deadline > 0):
+        elif not (isinstance(deadline, Real) and deadline > 0):
             raise InvalidInput("deadline", deadline, "a number of seconds > 0 from now, or None")
         until = None if deadline is None else time.monotonic() + deadline
         files = self._files < self._max_files

@@ -214,7 +214,8 @@ def test_tensors_that_lie_are_refused_by_name_whatever_the_model_takes(item: Ite
         ([6], [[1], [2], [3], [4], [5], [6]], True),
         ([1, 2, 3], [[1, 2, 3], [4, 5, 6]], True),
         ([2, 3], [[1, 2], [3, 4], [5, 6]], False),  # its transpose, perhaps
-        ([6, 1], [[1, 2], [3, 4], [5, 6]], False),
+        ([6, 1], [[1, 2], [3, 4], [5, 6]], True),
+        ([1, 6], [[1, 2], [3, 4], [5, 6]], True),  # as an image for a tensor of its pixels
     ],
 )
 @pytest.mark.parametrize("datatype", ["FP32", "INT64", BYTES])
