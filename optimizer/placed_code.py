@@ -14,6 +14,7 @@ import ctypes
 import mmap
 import struct
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 _X86_64 = 62
@@ -42,6 +43,15 @@ class _Symbol(NamedTuple):
     name: str
     section: int
     value: int  # in its section; of one that is common its alignment
+    size: int
+
+
+class _Layout(NamedTuple):
+    """Where sections and common symbols lie, by number, from the beginning of the memory on; bytes of instructions, and of all."""
+
+    sections: dict[int, int]
+    common: dict[int, int]
+    instructions: int
     size: int
 
 
@@ -74,55 +84,62 @@ class ObjectFile:
 
     def place(self, address_of: Callable[[str], int | None]) -> PlacedCode | None:
         """Put it into memory, with what it takes from others at these addresses; ``None`` where that cannot be done here."""
-        loaded = {number: section for number, section in enumerate(self.sections) if self._is_loaded(section)}
-        if self.machine != _X86_64 or any(section.flags & _OF_A_THREAD for section in loaded.values()):
+        if self.machine != _X86_64 or any(section.flags & _OF_A_THREAD for section in self._loaded.values()):
             return None
-        places, end = {}, 0
-        for executable in (True, False):  # apart, as a page is either written or run
-            for number, section in loaded.items():
-                if bool(section.flags & _INSTRUCTIONS) == executable:
-                    places[number] = end = _aligned(end, section.alignment)
-                    end += section.size
-            if executable:
-                end = instructions = _aligned(end, mmap.PAGESIZE)
-        common = {}
-        for number, symbol in enumerate(self.symbols):
-            if symbol.section == _COMMON:
-                common[number] = end = _aligned(end, symbol.value)
-                end += symbol.size
-        memory = mmap.mmap(-1, max(end, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        layout = self._laid_out()
+        memory = mmap.mmap(-1, max(layout.size, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        for number, section in loaded.items():
+        for number, section in self._loaded.items():
             if section.kind == _PROGRAM:
-                memory[places[number] : places[number] + section.size] = self._content(section)
-        addresses: list[int | None] = []
-        for number, symbol in enumerate(self.symbols):
-            if symbol.section == _UNDEFINED:
-                addresses.append(address_of(symbol.name) if symbol.name else 0)
-            elif symbol.section == _COMMON:
-                addresses.append(base + common[number])
-            elif symbol.section == _ABSOLUTE:
-                addresses.append(symbol.value)
-            else:
-                addresses.append(base + places[symbol.section] + symbol.value if symbol.section in places else None)
+                memory[layout.sections[number] : layout.sections[number] + section.size] = self._content(section)
+        addresses = [self._address(number, layout, base, address_of) for number in range(len(self.symbols))]
         for section in self.sections:
-            if section.kind not in (_ADDENDS, _NO_ADDENDS) or section.info not in places:
-                continue
-            if section.kind == _NO_ADDENDS:
+            if section.kind == _NO_ADDENDS and section.info in layout.sections:
                 return None
+            if section.kind != _ADDENDS or section.info not in layout.sections:
+                continue
             for offset, kind, symbol_number, addend in struct.iter_unpack("<QIIq", self._content(section)):
                 address = addresses[symbol_number]
                 if kind != _WHOLE_ADDRESS or address is None:
                     return None
-                struct.pack_into("<Q", memory, places[section.info] + offset, (address + addend) % 2**64)
-        if instructions and not _made_executable(base, instructions):
+                struct.pack_into("<Q", memory, layout.sections[section.info] + offset, (address + addend) % 2**64)
+        if layout.instructions and not _made_executable(base, layout.instructions):
             return None
         named = zip(self.symbols, addresses, strict=True)
         return PlacedCode(memory, {symbol.name: at for symbol, at in named if at is not None and symbol.section != _UNDEFINED})
 
-    @staticmethod
-    def _is_loaded(section: _Section) -> bool:
-        return bool(section.flags & _LOADED) and section.kind in (_PROGRAM, _NO_BITS)
+    @cached_property
+    def _loaded(self) -> dict[int, _Section]:
+        """The sections that go into memory, by number."""
+        loaded = (each for each in enumerate(self.sections) if each[1].flags & _LOADED and each[1].kind in (_PROGRAM, _NO_BITS))
+        return dict(loaded)
+
+    def _laid_out(self) -> _Layout:
+        """Instructions first, on pages of their own, as a page is either written or run."""
+        sections, common, end, instructions = {}, {}, 0, 0
+        for executable in (True, False):
+            for number, section in self._loaded.items():
+                if bool(section.flags & _INSTRUCTIONS) == executable:
+                    sections[number] = end = _aligned(end, section.alignment)
+                    end += section.size
+            if executable:
+                end = instructions = _aligned(end, mmap.PAGESIZE)
+        for number, symbol in enumerate(self.symbols):
+            if symbol.section == _COMMON:
+                common[number] = end = _aligned(end, symbol.value)
+                end += symbol.size
+        return _Layout(sections, common, instructions, end)
+
+    def _address(self, number: int, layout: _Layout, base: int, address_of: Callable[[str], int | None]) -> int | None:
+        """Of a symbol; ``None`` where it is nowhere."""
+        symbol = self.symbols[number]
+        if symbol.section == _UNDEFINED:
+            return address_of(symbol.name) if symbol.name else 0
+        if symbol.section == _COMMON:
+            return base + layout.common[number]
+        if symbol.section == _ABSOLUTE:
+            return symbol.value
+        return base + layout.sections[symbol.section] + symbol.value if symbol.section in layout.sections else None
 
 
 class PlacedCode(NamedTuple):

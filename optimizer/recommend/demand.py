@@ -20,7 +20,7 @@ from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.application import Application
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, RELAXATIONS, STAGES, Horizon
 from sluice.optimizer.recommend.waits import LONGEST_WAIT, rounded
-from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST, Estimate, estimate_quantile, estimate_share, slowest
+from sluice.optimizer.simulation.batch_means import BLOCKS, FEWEST, Estimate, estimate_late, estimate_quantile
 from sluice.optimizer.simulation.chunks import MergedArrivals
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
@@ -107,7 +107,7 @@ class Demand:
         Of what is ``run_again``, and longer, before anybody relies on it, those who are late come in clusters as they were seen: of
         few bursts, of which none was late, nothing is sure yet.
         """
-        return tuple(_late(run.latency, slo, confidence, blocks, run_again) for slo in self.slos)
+        return tuple(estimate_late(run.latency, slo.latency, confidence, blocks, run_again) for slo in self.slos)
 
     def by_class(self, run: SimulationResult, drawn: Drawn, confidence: float, blocks: int) -> tuple[ClassSeen, ...]:
         """What the requests of each application met; nothing where all are alike."""
@@ -180,7 +180,8 @@ class SharedDemand(Demand):
         found = []
         for slo, mine in zip(self.slos, drawn.places, strict=True):
             fewer = _blocks_of(len(mine), blocks)
-            found.append(UNKNOWN if fewer is None else _late(run.latency[mine], slo, confidence, fewer, run_again))
+            late = UNKNOWN if fewer is None else estimate_late(run.latency[mine], slo.latency, confidence, fewer, run_again)
+            found.append(late)
         return tuple(found)
 
     def by_class(self, run: SimulationResult, drawn: Drawn, confidence: float, blocks: int) -> tuple[ClassSeen, ...]:
@@ -193,10 +194,6 @@ class SharedDemand(Demand):
                 reached = estimate_quantile(latency, quantile_of(of.slo.percentile), confidence, fewer)
             found.append(ClassSeen(reached, levels))
         return tuple(found)
-
-
-def _late(latency: Array, slo: Slo, confidence: float, blocks: int, run_again: bool) -> Estimate:
-    return estimate_share(~(latency <= slo.latency), confidence, blocks, None if run_again else slowest(latency))
 
 
 def _blocks_of(n: int, blocks: int) -> int | None:

@@ -94,6 +94,16 @@ def estimate_share(
     return share_of_blocks(_counted(happened, blocks), n // (blocks + 1), confidence, of_those)
 
 
+def estimate_late(
+    latency: Array, within: float, confidence: float = 0.95, blocks: int = BLOCKS, clusters_as_seen: bool = False
+) -> Estimate:
+    """Share of the requests of these latencies (s, in order of arrival) that are not answered ``within`` so many seconds.
+
+    Who is rarely late has the clusters of the slowest tenth, unless ``clusters_as_seen`` are to be relied on.
+    """
+    return estimate_share(~(latency <= within), confidence, blocks, None if clusters_as_seen else slowest(latency))
+
+
 def share_of_blocks(
     counts: NDArray[np.int64], length: int, confidence: float = 0.95, among: NDArray[np.int64] | None = None
 ) -> Estimate:

@@ -19,7 +19,7 @@ from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cost import BatchCost, Billing, predict_cost
 from sluice.optimizer.compiled import compiled
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile, estimate_quantiles, estimate_share, slowest
+from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_late, estimate_quantile, estimate_quantiles
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.queue_loop import COLD
 from sluice.optimizer.simulation.queue_run import QueueRun, Scalar, checked_times
@@ -40,7 +40,7 @@ class ClassResult:
 
     def estimate_violations(self, latency: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
         """As that of all requests."""
-        return estimate_share(~(self.latency <= latency), confidence, blocks, slowest(self.latency))
+        return estimate_late(self.latency, latency, confidence, blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +176,7 @@ class SimulationResult:
 
     def estimate_violations(self, latency: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
         """Share of the requests that in equilibrium are not answered within ``latency`` seconds, in the same way."""
-        return estimate_share(~(self.latency <= latency), confidence, blocks, slowest(self.latency))
+        return estimate_late(self.latency, latency, confidence, blocks)
 
     def cost(self, service: ServiceTimes, billing: Billing | None = None) -> BatchCost:
         """What a request cost."""

@@ -316,13 +316,15 @@ class Tuner:
             return self._go_back(now, trigger, self._before)
         function, profile, times = self.function, self.profile, self._recent.times()
         if self._plan is None and (profile is None or len(times) < self.settings.fewest):
-            return self._begin(now, trigger, profile)
+            return self._begin(now, trigger, *self._first_for(profile))
         if profile is None or function is None:
             return self._stays(now, trigger, "no batch was measured yet, and there is no profile")
         if len(times) < self.settings.fewest or times[-1] <= times[0]:
             begun = self._plan is not None and self._plan.digest == self._first
-            if begun and trigger.urgent and self._first_for(profile)[0].plan.digest != self._first:
-                return self._begin(now, trigger, profile)
+            if begun and trigger.urgent:
+                first, why = self._first_for(profile)
+                if first.plan.digest != self._first:
+                    return self._begin(now, trigger, first, why)
             known = f"{len(times)} requests are remembered"
             return self._stays(now, trigger, f"{known}, and it takes {self.settings.fewest} to compare plans")
         if not self._compared:
@@ -540,9 +542,8 @@ class Tuner:
         carried = most_carried(deployment_of(single_route(self._plan), self.setup, of.profile))
         return int(min(late * of.rate + max(of.rate - carried, 0.0) * self._lag, self.settings.max_requests))
 
-    def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
+    def _begin(self, now: float, trigger: Trigger, best: Proposal, why: str) -> Decision:
         """The first plan, before there is anything to rehearse; another one where that was made for other service times."""
-        best, why = self._first_for(profile)
         begins = "it begins anew" if self._first else "it begins"
         self._changed, self._awaited, self._first = now, best.plan.digest, best.plan.digest
         why = f"{begins} with {best.name}: {why}"

@@ -19,6 +19,16 @@ from sluice.optimizer.tuning import dispersion, level_scan, step_sum
 from sluice.optimizer.tuning.level_scan import LevelScan
 from sluice.optimizer.tuning.step_sum import StepSum
 
+TOTAL = """
+from sluice.optimizer.compiled import compiled, without_numba
+@compiled
+def total(values):
+    found = 0.0
+    for value in values:
+        found += value
+    return found
+"""
+
 
 def test_what_cannot_be_kept_is_compiled_all_the_same() -> None:
     made: dict[str, Any] = {}
@@ -142,15 +152,7 @@ def test_where_nothing_is_to_be_compiled_loops_run_as_python() -> None:
 
 
 def test_what_is_kept_runs_as_machine_code_without_numba(tmp_path: Path) -> None:
-    (tmp_path / "loops.py").write_text(
-        "from sluice.optimizer.compiled import compiled, without_numba\n"
-        "@compiled\n"
-        "def total(values):\n"
-        "    found = 0.0\n"
-        "    for value in values:\n"
-        "        found += value\n"
-        "    return found\n"
-    )
+    (tmp_path / "loops.py").write_text(TOTAL)
     script = (
         "import sys, numpy as np, loops\n"
         "from contextlib import nullcontext\n"
@@ -191,15 +193,7 @@ def test_what_is_kept_is_of_the_modules_as_they_are_that_have_compiled_functions
 
 @pytest.mark.full
 def test_of_two_processes_that_need_the_code_one_makes_it_and_the_other_reads_it(tmp_path: Path) -> None:
-    (tmp_path / "loops.py").write_text(
-        "from sluice.optimizer.compiled import compiled\n"
-        "@compiled\n"
-        "def total(values):\n"
-        "    found = 0.0\n"
-        "    for value in values:\n"
-        "        found += value\n"
-        "    return found\n"
-    )
+    (tmp_path / "loops.py").write_text(TOTAL)
     script = (
         "import sys, numba, numpy as np, loops\n"
         "loops.total.machine_code\n"

@@ -14,6 +14,7 @@ from sluice.optimizer import placed_code
 from sluice.optimizer.placed_code import ObjectFile
 
 X86 = llvm.get_process_triple().startswith("x86_64") and sys.platform == "linux"
+placed_here = pytest.mark.skipif(not X86, reason="code of x86-64 alone is placed")
 
 CODE = """
 declare double @its_other(double)
@@ -59,7 +60,7 @@ def nowhere(name: str) -> int | None:
     return None
 
 
-@pytest.mark.skipif(not X86, reason="code of x86-64 alone is placed")
+@placed_here
 def test_placed_code_computes_reads_its_constants_counts_and_calls_others() -> None:
     placed = ObjectFile(object_code()).place(others)
     assert placed is not None
@@ -69,7 +70,7 @@ def test_placed_code_computes_reads_its_constants_counts_and_calls_others() -> N
     assert "its_other" not in placed.addresses
 
 
-@pytest.mark.skipif(not X86, reason="code of x86-64 alone is placed")
+@placed_here
 def test_instructions_can_be_run_and_not_written_and_data_the_other_way_round() -> None:
     placed = ObjectFile(object_code()).place(others)
     assert placed is not None
@@ -91,7 +92,7 @@ def altered(code: bytes, offset: int, form: str, value: int) -> bytes:
     return code[:offset] + struct.pack(form, value) + code[offset + struct.calcsize(form) :]
 
 
-@pytest.mark.skipif(not X86, reason="code of x86-64 alone is placed")
+@placed_here
 @pytest.mark.parametrize(
     "changed",
     [
@@ -103,7 +104,7 @@ def test_code_that_is_to_be_linked_otherwise_is_not_placed(changed: Callable[[by
     assert ObjectFile(changed(object_code())).place(others) is None
 
 
-@pytest.mark.skipif(not X86, reason="code of x86-64 alone is placed")
+@placed_here
 def test_code_that_calls_what_is_not_there_is_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ObjectFile(object_code()).place(nowhere) is None
     monkeypatch.setattr(placed_code, "_made_executable", lambda address, size: False)  # as where a system forbids it
