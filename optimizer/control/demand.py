@@ -4,8 +4,10 @@ The forecast is a level (exponential smoothing), slow for placements, and for sh
 of that and of a quick one. What came is kept beside what had been forecast for it, when the plan was made that it met and when its
 shares were: so a plan for the demand of now can be rehearsed on what the demand did, time being stretched such that the forecast of
 then becomes that of now (``remembered``). That contains the bursts as well as what the forecast misses, ramps among it, which to a
-plan is the same thing. (A trend beside the level makes what it misses larger where demand jumps from second to second.) Until
-enough has been seen, drawn arrivals stand in: Poisson, at a rate that is drawn anew at every step.
+plan is the same thing. (A trend beside the level makes what it misses larger where demand jumps from second to second.) Demand that
+goes up and down within a minute will not stay as it is now: it is remembered as it came, too, and that counts for as much as the
+forecast did worse than the mean (``comes_again``). Until enough has been seen, drawn arrivals stand in: Poisson, at a rate that is
+drawn anew at every step.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class ForecastSettings:
 
 
 class Remembered(NamedTuple):
-    """What a family's demand did, as if it had been forecast at the rate of now.
+    """What a family's demand did: as if it had been forecast at the rate of now, or as it came.
 
     Parameters
     ----------
@@ -147,11 +149,25 @@ class DemandForecast:
         """Requests/s of each family that the next seconds are forecast to bring, (n_families,)."""
         return np.maximum(self._level, RARE)
 
-    def remembered(self, family: int, rate: float, n_parts: int) -> Remembered:
-        """What the demand of a family did, stretched to a rate (requests/s); ``n_parts`` of a step where it is drawn."""
+    def comes_again(self, family: int) -> float:
+        """How likely the next minutes bring what the last ones did, rather than more of now: from 0 to 1 (docs/model.md, 5.6).
+
+        Where it was further from what had been forecast than from its own mean, as where it goes up and down within a minute, the
+        forecast of now says the least. What arrivals differ by from one step to the next is taken out of both.
+        """
+        came = np.array([step.counts[:, family].sum() for step in self._seen]) / self._step
+        if len(came) < 2:
+            return 0.0
+        forecast = np.array([step.planned[family] for step in self._seen])
+        noise = np.mean(np.diff(came) ** 2) / 2
+        of_forecast, of_mean = (max(0.0, float(np.mean((came - said) ** 2) - noise)) for said in (forecast, came.mean()))
+        return of_forecast**2 / (of_forecast**2 + of_mean**2) if of_forecast else 0.0
+
+    def remembered(self, family: int, rate: float, n_parts: int, *, stretched: bool = True) -> Remembered:
+        """What the demand of a family did, stretched to a rate (requests/s), or as it came; ``n_parts`` of a step that is drawn."""
         drawn = self._drawn(rate, ceil(TRUSTED / self._step) - len(self._seen), n_parts, family)
         counts = [*drawn, *(step.counts[:, family] for step in self._seen)]
-        planned = np.array([1.0] * len(drawn) + [step.planned[family] / rate for step in self._seen])
+        planned = np.array([1.0] * len(drawn) + [step.planned[family] / rate if stretched else 1.0 for step in self._seen])
         followed = np.array([1.0] * len(drawn) + [step.followed[family] / rate for step in self._seen])
         lengths = self._step * planned
         begins = np.concatenate([[0.0], np.cumsum(lengths)])

@@ -151,27 +151,26 @@ class HeadroomChoice:
         if problem.running is None or problem.running.sum() < problem.devices.sum():
             return None
         settled = self._settled(problem, problem.running, rehearsal)
-        if settled.earned + EXCHANGE < self._most(problem).sum():
+        if settled.earned + EXCHANGE < self._most(problem, rehearsal).sum():
             return None
         headroom = self._headrooms[self._places(problem)]
         return Choice(
             headroom, solution_of(problem.with_demand(headroom * problem.demand), problem.running), settled.of_shares, 0.0
         )
 
-    def _most(self, problem: FleetProblem) -> Array:
+    def _most(self, problem: FleetProblem, rehearsal: Rehearsal) -> Array:
         """What each family's part of the requests can earn at most, percent, (n_families,)."""
         able = problem.throughput.any(axis=0)
         accurate = [problem.accuracy[able & (problem.family == q)].max(initial=0.0) for q in range(problem.n_families)]
-        return np.asarray(accurate * problem.demand / problem.demand.sum())
+        return np.asarray(accurate * rehearsal.part_of)
 
     def _improved(self, problem: FleetProblem, counts: Counts, rehearsal: Rehearsal) -> Counts:
         """The same placement, after exchanges that are worth more than the device that is away for them."""
-        part = problem.demand / problem.demand.sum()
 
         def worth(family: int, counts: Counts) -> float:
-            return float(part[family] * self._of_family(family, counts, rehearsal)[1])
+            return float(rehearsal.part_of[family] * self._of_family(family, counts, rehearsal)[1])
 
-        return improve(problem, counts, worth, self._most(problem), EXCHANGE, MOST_LOOKED_AT)
+        return improve(problem, counts, worth, self._most(problem, rehearsal), EXCHANGE, MOST_LOOKED_AT)
 
     def _expected(self, problem: FleetProblem, plan: FleetSolution, settled: _Settled, rehearsal: Rehearsal) -> float:
         """What a plan earns in the mean, with the way to it."""
@@ -203,7 +202,7 @@ class HeadroomChoice:
         earned, late, headrooms = np.zeros(n), np.zeros(n), np.ones(n)
         for q in range(n):
             headrooms[q], earned[q], late[q] = self._of_family(q, counts, rehearsal)
-        return _Settled(float(earned @ problem.demand / problem.demand.sum()), late, headrooms)
+        return _Settled(float(earned @ rehearsal.part_of), late, headrooms)
 
     def _of_family(self, family: int, counts: Counts, rehearsal: Rehearsal) -> tuple[float, float, float]:
         """The best headroom of its shares, what it earns with it, percent, and the share that is late."""
