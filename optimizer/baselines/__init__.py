@@ -33,7 +33,7 @@ from sluice.optimizer.baselines.functions import (
     with_headroom,
 )
 from sluice.optimizer.baselines.in_time import largest_throughput, seconds_in_time
-from sluice.optimizer.baselines.names import NAMES, USAGE, all_names, named, named_deployments, written
+from sluice.optimizer.baselines.names import NAMES, USAGE, all_names, named, named_deployments, require_all_taken, written
 from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
 from sluice.optimizer.baselines.situation import Situation, Workload
 from sluice.optimizer.baselines.sizing import MOST_WORKERS, fewest_workers
@@ -63,6 +63,7 @@ __all__ = [
     "past_windows",
     "recommended",
     "reoptimised",
+    "require_all_taken",
     "seconds_in_time",
     "size_or_timeout",
     "smdp",

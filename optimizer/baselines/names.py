@@ -57,7 +57,7 @@ class Named:
 
     ``in_all`` are the numbers that it has where all policies are asked for. What is ``fixed`` is told all but its memory size, and
     learns nothing of arrivals; nor does what is ``fixed_on_servers`` where it is told how many these are. What is ``on_servers`` is
-    told so, too.
+    told so, too. What is ``offered`` workers finds their number itself.
     """
 
     make: Make
@@ -68,6 +68,12 @@ class Named:
     fixed: bool = False
     fixed_on_servers: bool = False
     on_servers: bool = False
+    offered: bool = False
+
+    @property
+    def of_workers(self) -> bool:
+        """Whether workers that are given may serve it."""
+        return self.on_servers or self.fixed_on_servers or self.offered
 
     def usage(self, name: str) -> str:
         """How it is written."""
@@ -131,7 +137,7 @@ ONE_QUEUE = "one queue for all sizes; `sluice recommend` may give classes of siz
 NAMES: dict[str, Named] = {
     "no-batching": Named(_no_batching, needs_slo=False, fixed=True),
     "size-or-timeout": Named(_size_or_timeout, ("b", "timeout"), 2, False, FIXED, fixed=True),
-    "recommended": Named(_recommended, ("headroom",)),
+    "recommended": Named(_recommended, ("headroom",), offered=True),
     "batch": Named(_batch, ("headroom",)),
     "headroom": Named(lambda of: with_headroom(of.any_function, of.slos, of.process, of.past, of.memory_sizes)),
     "reoptimised": Named(_reoptimised, ("window",)),
@@ -144,11 +150,12 @@ NAMES: dict[str, Named] = {
     "early-drop": Named(lambda of: of.with_workers(lambda k: early_drop(of.offer, k, of.slo)), fixed_on_servers=True),
     "workers": Named(lambda of: fixed_workers(of.offer, of.process, of.slos, of.workers), on_servers=True),
     "autoscaling": Named(_autoscaled, ("lag",), on_servers=True),
-    "overflow": Named(_with_overflow, ("lag",)),
+    "overflow": Named(_with_overflow, ("lag",), offered=True),
 }
 ALL, CONTROL = "all", "control"  # which `sluice simulate` knows beside these names
 USAGE = ", ".join(named.usage(name) for name, named in NAMES.items())
 SERVED = ", ".join(name for name, named in NAMES.items() if named.on_servers or named.fixed_on_servers)
+OF_WORKERS = ", ".join(name for name, named in NAMES.items() if named.of_workers)
 
 
 def all_names() -> list[str]:
@@ -334,16 +341,37 @@ def _workers(name: str, alone: bool, of: Situation, field: str) -> WorkerOffer:
     return offer
 
 
-def _require_all_named(of: Situation, plans: Iterable[Plan | PhaseTables]) -> None:
-    """Raise unless every function given beside the first is one that a plan names."""
-    routes = [route for plan in plans if isinstance(plan, Plan) for route in plan.all_routes]
+def require_all_taken(of: Situation, texts: Iterable[str], plans: Mapping[str, Plan | PhaseTables]) -> None:
+    """Raise unless each function beside the first, and all workers, are of some policy of ``texts``, of which ``plans`` are files.
+
+    Policies by name take the first workers, policy control all.
+    """
+    routes = [route for plan in plans.values() if isinstance(plan, Plan) for route in plan.all_routes]
     names = [name for route in routes for name in route.functions]
     for function in of.other_functions:
         used = any(function.called(name) is not None for name in names)
         require(used, "--profile", function.profile.function, "a function that a plan given as --policy names")
+    policies = [text for text in texts if text not in plans]
+    if CONTROL in policies:
+        return
     for offer in of.other_workers:
         used = any(offer.function in (name, *name.split(",")) for name in names)
         require(used, "--worker", offer.function or offer.name, "workers that a plan given as --policy names")
+    if of.worker is not None:
+        by_name = any(text == ALL or policy_named(text).of_workers for text in policies)
+        of_plan = any(isinstance(plan, PhaseTables) for plan in plans.values()) or any(_takes_first(route, of) for route in routes)
+        allowed = f"only with a policy that workers serve ({ALL}, {CONTROL}, {OF_WORKERS}), or a plan of these workers"
+        require(by_name or of_plan, "--worker", of.worker.name, allowed)
+
+
+def _takes_first(route: Route, of: Situation) -> bool:
+    """Whether the first of the workers given serve one of the tables of a route, as ``_queue`` has it."""
+    policies = [route.policy, *(beside.policy for beside in route.beside)]
+    held = [name for name, policy in zip(route.functions, policies, strict=True) if policy.policy().servers is not None]
+    if not route.beside:
+        return bool(held)
+    alone = len(held) == len(of.offers) == 1 and of.workers_named(held[0]) is None
+    return alone or any(of.workers_named(name) is of.worker for name in held)
 
 
 def named_deployments(
@@ -368,7 +396,6 @@ def named_deployments(
     alike = [RequestClass(name, promised.get(name), 0.0) for name in of.workload.classes]
     refused: dict[str, str] = {}
     errors: list[SluiceError] = []
-    _require_all_named(of, plans.values())
     for text in dict.fromkeys(text for given in texts for text in (all_names() if given == ALL else [given])):
         try:
             made = written(plans[text], of, text) if text in plans else named(text, of)

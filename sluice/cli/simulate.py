@@ -21,7 +21,7 @@ from sluice.cli.situation_options import situation_options
 from sluice.cli.tuning_options import KEPT_IN, USUALLY_IN, kept_in_option
 from sluice.cli.values import FILE, integer
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.baselines import USAGE, Situation, named_deployments
+from sluice.optimizer.baselines import USAGE, Situation, named_deployments, require_all_taken
 from sluice.optimizer.recommend.words import promised, two_digits
 from sluice.optimizer.report.documents import RUN_PERCENTILES, prices_document, run_document
 from sluice.optimizer.report.wording import per_million, priced
@@ -118,6 +118,7 @@ def command(
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("planning", total=None)
         files = {name: read_policy(name) for name in others if is_file(name)}
+        require_all_taken(situation, names, files)
         deployments, refused = ({}, {}) if alone else named_deployments(others, situation, files)
         if energy is not None:
             joules = read_per_batch(energy, max(deployment.max_batch_size for deployment in deployments.values()), "energy")

@@ -307,6 +307,13 @@ def test_misuse_says_what_is_allowed(options: tuple[str, ...], message: str, exi
     assert code == 2 and message in stderr
 
 
+def test_workers_that_no_policy_takes_are_refused(tmp_path: Path, exit_of: Run, asked: tuple[str, ...]) -> None:
+    worker = tmp_path / "gpu.json"
+    worker.write_text(json.dumps({"function": "http://gpu:1", "service_time": {"intercept": 0.001, "slope": 0.0002}}))
+    code, _, stderr = exit_of(*asked, "--policy", "no-batching", "--policy", "size-or-timeout:4,0.05", "--worker", f"{worker}:0.5")
+    assert code == 2 and "--worker: 'gpu:0.5' is not allowed; allowed: only with a policy that workers serve (all" in stderr
+
+
 def test_arrivals_must_be_told(profile: str, trace: str, exit_of: Run) -> None:
     ask = ("simulate", "--profile", profile, "--policy", "no-batching", "--memory", "512")
     assert "arrivals: none was given; needed: one of --arrivals, --poisson, --mmpp2, --trace and --class" in exit_of(*ask)[2]

@@ -13,7 +13,7 @@ from msgspec import structs
 from sluice.batching import policy as policies
 from sluice.batching.documents import Beside, LinearServiceTime, Plan, PolicyDocument, Route, ServiceProfile, Slo
 from sluice.batching.errors import InvalidInput
-from sluice.optimizer.baselines import NAMES, Situation, Workload, all_names, named, named_deployments, written
+from sluice.optimizer.baselines import NAMES, Situation, Workload, all_names, named, named_deployments, require_all_taken, written
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import default_prices
 from sluice.optimizer.recommend import WorkerOffer
@@ -101,16 +101,40 @@ def test_functions_that_are_none_of_those_given_are_refused() -> None:
         written(workers, given, "p")
     alone = Plan(model="m", function="f", policy=elastic)
     with pytest.raises(InvalidInput, match="--profile: 'g-{memory_mb}' .* a function that a plan given as --policy names"):
-        named_deployments(["p"], given, {"p": alone})
+        require_all_taken(given, ["p"], {"p": alone})
     third = WorkerOffer("third", service_times(PROFILE, 1769), 0.4, function="http://third:1")
     with pytest.raises(InvalidInput, match="--worker: 'http://third:1' .* workers that a plan given as --policy names"):
-        named_deployments(["p"], replace(situation(), other_workers=[third]), {"p": alone})
+        require_all_taken(replace(situation(), other_workers=[third]), ["p"], {"p": alone})
     with pytest.raises(InvalidInput, match="profile: 'f' .* each function once"):
         replace(situation(), other_functions=[Function(PROFILE, 512)])
     unsaid = structs.replace(plan, beside=[Beside("h", elastic)], digest="")
     h = Function(ServiceProfile(function="h", service_time=LinearServiceTime(0.02, 0.004), max_batch_size=8), 1)
     with pytest.raises(InvalidInput, match="memory size of h: none .* told by the plan"):
         written(unsaid, replace(situation(), other_functions=[h]))
+
+
+def test_workers_that_serve_no_policy_are_refused() -> None:
+    elastic, held = (PolicyDocument.of(table) for table in (policies.size_or_timeout(4, 0.05), policies.greedy(8, 2)))
+    alone = Plan(model="m", function="f", policy=elastic)
+    own = Plan(model="m", function="http://own:1", policy=held)
+    beside = structs.replace(alone, beside=[Beside("http://own:1", held)], digest="")
+    of = situation()
+    offer = replace(of.offers[0], name="own", function="http://own:1")
+    third = WorkerOffer("third", service_times(PROFILE, 1769), 0.4, function="http://third:1")
+    of_two = replace(of, worker=offer, other_workers=[third])
+    of_third = structs.replace(alone, beside=[Beside("http://third:1", held)], digest="")
+    for names, plans in ((["no-batching", "batch", "p"], {"p": alone}), (["no-batching"], {})):
+        with pytest.raises(InvalidInput, match="--worker: 'worker' .* policy that workers serve .*, recommended, greedy, .*overf"):
+            require_all_taken(of, names, plans)
+    with pytest.raises(InvalidInput, match="--worker: 'own' .* or a plan of these workers"):
+        require_all_taken(of_two, ["p"], {"p": of_third})
+    for name in ("all", "control", "recommended", "greedy:4", "smdp", "workers", "overflow"):
+        require_all_taken(of, ["no-batching", name], {})
+    for plan in (own, beside):
+        require_all_taken(of, ["p"], {"p": plan})
+        require_all_taken(replace(of, worker=offer), ["p"], {"p": plan})
+    require_all_taken(of_two, ["p", "q"], {"p": of_third, "q": beside})
+    require_all_taken(of_two, ["control", "no-batching"], {})
 
 
 def test_a_trace_is_cut_where_it_is_told_and_planned_by_its_first_part() -> None:
