@@ -19,6 +19,9 @@ from sluice.optimizer.fleet.specification import MOST_DEVICES, MOST_REQUESTS, De
 from sluice.optimizer.fleet.throughput import MAX_BATCH, NEARLY, Profile
 from sluice.optimizer.fleet.yaml_entries import Entry, load, one_of
 
+FAR = 10.0
+"""Times an SLO that a request alone takes, from which on a number without a unit was probably meant in milliseconds."""
+
 
 def read_fleet(path: str | Path) -> Fleet:
     """Read and check FLEET.yaml; the profiles it names are read from beside it.
@@ -92,10 +95,11 @@ class _Variants:
 
     def family(self, name: str, entry: Entry) -> Family:
         fields = entry.fields("slo", "variants", needed=("slo", "variants"))
-        variants = tuple(self._variant(*named) for named in fields["variants"].items())
-        return Family(name, _slo(fields["slo"]), variants)
+        slo = _slo(fields["slo"])
+        variants = tuple(self._variant(*named, slo) for named in fields["variants"].items())
+        return Family(name, slo, variants)
 
-    def _variant(self, name: str, entry: Entry) -> Variant:
+    def _variant(self, name: str, entry: Entry, slo: Slo) -> Variant:
         if name in self.paths:
             raise InvalidInput(entry.where, name, f"a name of its own in the fleet: {self.paths[name]} has it")
         self.paths[name] = entry.path
@@ -106,7 +110,7 @@ class _Variants:
         variant = Variant(name, accuracy, *memory)
         for device, profile in parts["profiles"].items():
             profile.check(device in self.devices, one_of(self.devices, "devices"))
-            self.profiles[device, name] = _profile(profile, self.devices[device], self.folder)
+            self.profiles[device, name] = _profile(profile, self.devices[device], self.folder, FAR * slo.latency)
         return variant
 
 
@@ -124,7 +128,8 @@ def _slo(entry: Entry) -> Slo:
     return Slo(latency, percentile)
 
 
-def _profile(entry: Entry, device: DeviceType, folder: Path) -> Profile:
+def _profile(entry: Entry, device: DeviceType, folder: Path, far: float) -> Profile:
+    """Of what ``entry`` says; of times without a unit of ``far`` seconds or more for a request it is asked."""
     allowed = "seconds by batch size, as in {1: 0.02, 4: 0.05}; or intercept, slope and max_batch; or the file of a profile"
     value = entry.value
     if isinstance(value, str):
@@ -137,14 +142,17 @@ def _profile(entry: Entry, device: DeviceType, folder: Path) -> Profile:
     if not all(isinstance(key, int) and not isinstance(key, bool) for key in value):
         entry.check(all(key in ("intercept", "slope", "max_batch") for key in value), allowed)
         fields = entry.fields("intercept", "slope", "max_batch", needed=("intercept", "slope", "max_batch"))
-        intercept, slope = (fields[key].number("a number of seconds >= 0", 0) for key in ("intercept", "slope"))
+        intercept, slope = (
+            fields[key].duration("a number of seconds >= 0", above=False, asked_from=far / 2) for key in ("intercept", "slope")
+        )
         entry.check(intercept + slope > 0, "an intercept or a slope > 0")
         return Profile.of_line(intercept, slope, fields["max_batch"].whole("an integer >= 1", 1, MAX_BATCH))
     for b in value:
         entry.check(b >= 1, "batch sizes >= 1")
         entry.check(b <= MAX_BATCH, f"batch sizes of at most {MAX_BATCH}")
     entry.check(1 in value, "batch size 1 among the batch sizes")
-    return Profile.of_points({b: entry.below(b, s).number("a number of seconds > 0", 0, above=True) for b, s in value.items()})
+    points = {b: entry.below(b, s).duration("a number of seconds > 0", asked_from=far * b) for b, s in value.items()}
+    return Profile.of_points(points)
 
 
 def _measured(entry: Entry, named: Entry, memory_mb: int | None, device: DeviceType, folder: Path) -> Profile:

@@ -69,18 +69,18 @@ class Entry(NamedTuple):
         self.check(least <= value <= most and not (above and value == least), allowed)
         return float(value)
 
-    def duration(self, allowed: str) -> float:
-        """Seconds > 0 of what takes milliseconds to seconds: a number, of which a large one is a question, or one with its unit."""
+    def duration(self, allowed: str, least: float = 0, above: bool = True, asked_from: float = MEANT_MS) -> float:
+        """Seconds from ``least`` on, or ``above`` it: a number, from ``asked_from`` on a question, or one with its unit."""
         value = self.value
         if isinstance(value, str) and re.search("[a-z]$", value):
             try:
                 found = seconds(value, most=LONGEST)
             except ValueError as error:
                 self.refuse(str(error))
-            self.check(found > 0, allowed)
+            self.check(found >= least and not (above and found == least), allowed)
             return found
-        found = self.number(allowed, 0, above=True)
-        self.check(found < MEANT_MS, f"{found:g}ms if milliseconds are meant, {found:g}s if seconds are")
+        found = self.number(allowed, least, above=above)
+        self.check(found < asked_from, f"{found:g}ms if milliseconds are meant, {found:g}s if seconds are")
         return found
 
     def whole(self, allowed: str, least: int = 0, most: float = math.inf) -> int:

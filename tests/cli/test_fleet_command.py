@@ -153,8 +153,8 @@ def test_variants_that_serve_on_no_device_are_named_and_no_others(
 ) -> None:
     monkeypatch.setattr(output, "stdout", Console(width=400))
     assert "serves on no device" not in exit_of("fleet", fleet, "--headroom", "1")[1]
-    in_milliseconds = EXAMPLE.replace("{1: 0.140, 2: 0.260}", "{1: 140, 2: 260}").replace("slope: 0.0045", "slope: 4.5")
-    too_large = in_milliseconds.replace("accuracy: 83.2", "accuracy: 83.2\n        memory_mb: 99999")
+    too_slow = EXAMPLE.replace("{1: 0.140, 2: 0.260}", "{1: 140s, 2: 260s}").replace("slope: 0.0045", "slope: 4.5s")
+    too_large = too_slow.replace("accuracy: 83.2", "accuracy: 83.2\n        memory_mb: 99999")
     Path(fleet).write_text(too_large)
     said = [line for line in exit_of("fleet", fleet)[1].splitlines() if "serves on no device" in line]
     assert said == [

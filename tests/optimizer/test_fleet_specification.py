@@ -119,6 +119,14 @@ def test_anchors_and_merges_of_yaml_work(tmp_path: Path) -> None:
     assert fleet.profiles["gpu", "large"].service.seconds[:2, 0] == pytest.approx([0.02, 0.03])
 
 
+def test_times_of_a_profile_may_have_their_units(tmp_path: Path) -> None:
+    text = FLEET.replace("{1: 2e-2, 8: 0.16}", "{1: 20ms, 8: 0.16s}")
+    text = text.replace("intercept: 0.02, slope: 0.01", "intercept: 0ms, slope: 10ms").replace("{latency: 0.3,", "{latency: 300ms,")
+    profiles, plain = read_fleet(written(tmp_path, text)).profiles, read_fleet(written(tmp_path)).profiles
+    assert (profiles["cpu", "small"].service.seconds == plain["cpu", "small"].service.seconds).all()
+    assert profiles["gpu", "large"].service.seconds[:2, 0] == pytest.approx([0.01, 0.02])
+
+
 def test_an_slo_may_have_its_unit(tmp_path: Path) -> None:
     text = FLEET.replace("slo: 1.0", "slo: 1200ms").replace("latency: 0.3", "latency: 0.3s")
     assert [family.slo for family in read_fleet(written(tmp_path, text)).families] == [Slo(0.3, 99), Slo(1.2, 95)]
@@ -127,7 +135,7 @@ def test_an_slo_may_have_its_unit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("slope: 0.01, max", "slope: 10, max", "one request takes 10.02 s where 0.3 s is promised"),
+        ("slope: 0.01, max", "slope: 10s, max", "one request takes 10.02 s where 0.3 s is promised"),
         ("slope: 0.01, max", "slope: 0.2, max", "one request takes 0.22 s, more than half of the 0.3 s that is promised"),
         ("http://g:2]}", "http://g:2], memory_mb: 1010}", "it needs 1010.5 MB of the 1010 that the largest device with a profile"),
     ],
@@ -149,7 +157,7 @@ def test_the_quickest_device_that_a_variant_fits_into_is_what_counts(tmp_path: P
 
 def test_memory_by_request_bounds_nothing_on_devices_without_a_memory(tmp_path: Path) -> None:
     """Where ``large`` is the only one of its family, it is served in batches: it takes less than half of the SLO."""
-    slow = FLEET.replace("{1: 2e-2, 8: 0.16}", "{1: 20}").replace("intercept: 0.01,", "intercept: 10,")
+    slow = FLEET.replace("{1: 2e-2, 8: 0.16}", "{1: 20s}").replace("intercept: 0.01,", "intercept: 10s,")
     fleet = read_fleet(written(tmp_path, slow))
     assert fleet.capacity(1, 1) == (13, pytest.approx(13 / 0.15)) and [of.variant for of in fleet.unservable] == ["small"]
 
@@ -186,6 +194,11 @@ def test_what_batches_take_beyond_their_profiles_counts_for_who_can_serve(tmp_pa
             "families.read.slo: 0.104",
             "at least 0.1053 s, as one request takes 0.1 s on the quickest (only on cpu)",
         ),
+        ("{1: 2e-2, 8: 0.16}", "{1: 20, 8: 160}", "small.profiles.cpu.1: 20", "20ms if milliseconds are meant, 20s if"),
+        ("{1: 2e-2, 8: 0.16}", "{1: 2e-2, 8: 160}", "small.profiles.cpu.8: 160", "160ms if milliseconds are"),
+        ("intercept: 0.02, slope: 0.01", "intercept: 20, slope: 10", "large.profiles.gpu.intercept: 20", "20ms if"),
+        ("intercept: 0.02, slope: 0.01", "intercept: 1, slope: 2", "large.profiles.gpu.slope: 2", "2ms if milliseconds are meant"),
+        ("{1: 2e-2, 8: 0.16}", "{1: 0ms}", "small.profiles.cpu.1: '0ms'", "a number of seconds > 0"),
         ("slo: 1.0", "slo: 0", "families.read.slo: 0", "a number of seconds > 0"),
         ("slo: 1.0", "slo: 0ms", "families.read.slo: '0ms'", "a number of seconds > 0"),
         ("slo: 1.0", "slo: 1000", "families.read.slo: 1000", "1000ms if milliseconds are meant, 1000s if seconds are"),
