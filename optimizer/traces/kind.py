@@ -134,6 +134,19 @@ def require_no_bins(times: Numbers, scale: float, unread: tuple[str, ...], sourc
     raise Untold(f"{source}: kind", "auto", f"{options}{beside}; or {rows}: {why}", options, f"{why}{beside} ({rows})")
 
 
+def never_fall(values: Numbers) -> bool:
+    """Whether numbers rise and never fall, as arrival times do."""
+    steps = np.diff(values)
+    return bool((steps > 0).any() and (steps >= 0).all())
+
+
+def require_gaps(values: Numbers, reason: str, source: str) -> None:
+    """Refuse to take arrival times for the gaps between them; ``reason`` is why they would be."""
+    told = f"timestamps (--kind timestamps): taken for gaps {reason}, these never fall, as arrival times do and gaps do not"
+    if never_fall(values):
+        raise Untold(f"{source}: kind", "interarrivals", told, "--kind timestamps", "its numbers never fall, as no gaps do")
+
+
 def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, str]:
     """What the numbers under a name are taken for, and why.
 
@@ -150,10 +163,10 @@ def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, 
         raise Untold(f"{source}: kind", "auto", told, options, f"column {name} is named as counts are")
     if name is not None and _TIME_NAME.search(name):
         return "timestamps", f"by the column's name, {name}"
+    if never_fall(values):
+        return "timestamps", "as they never fall"
     steps = np.diff(values)
     rises, falls = int((steps > 0).sum()), int((steps < 0).sum())
-    if rises and not falls:
-        return "timestamps", "as they never fall"
     balanced = max(rises, falls) <= 2 * min(rises, falls)
     # arrivals in disorder spread over their whole span; gaps have a few that are large
     if values.min() < 0 or (balanced and values.max() > 4 * values.mean()):

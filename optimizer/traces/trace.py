@@ -45,6 +45,7 @@ from sluice.optimizer.traces.kind import (
     is_gap,
     is_time,
     named_unit,
+    require_gaps,
     require_no_bins,
     require_no_index,
 )
@@ -474,6 +475,8 @@ def _of_column(
             raise Untold("unit", unit, told, f"--unit {named}", f"column {found.name} is named by that unit")
         known, reason = (kind, "as asked") if kind != "auto" else assumed_kind(found.name, values, source)
         named_already = "" if reason.startswith("by the column's name") else of_column
+        if known == "interarrivals":
+            require_gaps(values, reason, source)
         reading, scale = f"{KIND_NAMES[known]}{named_already} in {unit} ({reason})", SECONDS[unit]
         if known == "timestamps" and values[-1] * scale > LATEST:
             fits = next((unit for unit in SECONDS if values[-1] * SECONDS[unit] <= LATEST), "ns")

@@ -119,6 +119,7 @@ MISTAKES = {
     "sluice fit 'the night.csv' --kind counts --bin SECONDS --column 'per min' --out arrivals.json",
     "simulate --class web:sent.csv --profile PROFILE --policy greedy": "column sent_ms is named by that unit: "
     "sluice fit sent.csv --unit ms",
+    "fit sent.csv --kind interarrivals --unit ms": "'interarrivals' is not allowed; allowed: timestamps (--kind",
     "demo --trace none.csv": "'none.csv' is not allowed; allowed: a file that exists",
     "replay trace.csv --url http://127.0.0.1:1/ --speed fast": "'fast' is not allowed; allowed: a number alone, as in 0.5",
     "serve --host 203.0.113.7 --redis-url memory://": "'203.0.113.7' is not allowed; allowed: an address of this machine",

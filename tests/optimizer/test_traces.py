@@ -99,6 +99,12 @@ def test_timestamps_gaps_units_and_columns_are_one_trace(tmp_path: Path) -> None
         (["t", *map(str, range(-5, 150))], {}, "line 2: '-5' is not allowed; allowed: a time >= 0"),
         ([*map(str, range(150)), "-7"], {"kind": "timestamps"}, "line 151: '-7' is not allowed; allowed: a time >= 0"),
         ([*map(str, range(-5, 150))], {}, "line 1: '-5' is not allowed; allowed: a time >= 0"),
+        (
+            [*map(str, range(150))],
+            {"kind": "interarrivals"},
+            "trace.csv: kind: 'interarrivals' is not allowed; allowed: timestamps .--kind timestamps.: taken for gaps as asked, ",
+        ),
+        (["delta", *map(str, range(150))], {}, "taken for gaps by the column's name, delta, these never fall, as arrival times do"),
         (["t", *map(str, range(150)), "7"], {}, "if these are gaps, say --kind interarrivals"),
         (
             ["3.5"] * 150,
@@ -180,7 +186,7 @@ def test_timestamps_in_disorder_are_never_taken_for_gaps(
 @pytest.mark.parametrize(
     ("header", "rising", "reading"),
     [
-        (["interarrival_s"], True, "inter-arrival times in s (by the column's name, interarrival_s)"),
+        (["interarrival_s"], False, "inter-arrival times in s (by the column's name, interarrival_s)"),
         (["Inter-arrival time"], False, "inter-arrival times in s (by the column's name, Inter-arrival time)"),
         (["time_delta"], False, "inter-arrival times in s (by the column's name, time_delta)"),
         (["arrival_time"], True, "timestamps in s (by the column's name, arrival_time)"),
@@ -255,8 +261,8 @@ def test_whole_numbers_that_are_named_as_times_or_stand_alone_are_times(tmp_path
         assert read_trace(write_trace(tmp_path, lines)).interarrivals.tolist() == [1.0] * 149
 
 
-def test_what_the_caller_says_goes_before_name_and_numbers(tmp_path: Path) -> None:
-    path = write_trace(tmp_path, ["time", *map(str, range(1, 201))])
+def test_what_the_caller_says_goes_before_the_name(tmp_path: Path) -> None:
+    path = write_trace(tmp_path, ["time", *map(str, range(399, 199, -1))])
     asked = read_trace(path, kind="interarrivals", unit="ms")
     assert asked.interarrivals[-1] == 0.2 and asked.reading == "inter-arrival times in ms (as asked)"
     assert read_trace(EXCERPT).reading == "timestamps (ISO 8601)"
