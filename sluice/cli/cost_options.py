@@ -14,7 +14,7 @@ from sluice.batching.errors import require
 from sluice.cli.file_kinds import kind_of
 from sluice.cli.groups import Command
 from sluice.cli.output import read_json
-from sluice.cli.values import DURATION, FILE, WAIT, integer, number
+from sluice.cli.values import DURATION, FILE, WAIT, integer, number, offered
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 
@@ -28,6 +28,7 @@ architecture_option: Callable[[Command], Command] = click.option(
     default=ARCHITECTURES[0],
     show_default=True,
     metavar="NAME",
+    shell_complete=offered(lambda: ARCHITECTURES),
     help=f"Processors of the function, by which it is priced: {' or '.join(ARCHITECTURES)}.",
 )
 
@@ -51,6 +52,7 @@ def price_options(command: Command) -> Command:
     @click.option(
         "--stack",
         metavar="NAME",
+        shell_complete=offered(lambda: default_prices().stacks),
         help="How the buffer is deployed: behind a NAT gateway (nat), with an endpoint for Lambda beside it (lambda-endpoint), with"
         " endpoints alone (endpoints), in public subnets (public), or one task there without a cache (small)  [default: nat]",
     )

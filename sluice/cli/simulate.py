@@ -19,9 +19,10 @@ from sluice.cli.policy_files import is_file, read_policy
 from sluice.cli.profile_files import warn_of_machine
 from sluice.cli.situation_options import situation_options
 from sluice.cli.tuning_options import KEPT_IN, USUALLY_IN, kept_in_option
-from sluice.cli.values import FILE, integer
+from sluice.cli.values import FILE, integer, offered
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.baselines import USAGE, Situation, named_deployments, require_all_taken
+from sluice.optimizer.baselines import NAMES, USAGE, Situation, named_deployments, require_all_taken
+from sluice.optimizer.baselines.names import ALL
 from sluice.optimizer.recommend.words import promised, two_digits
 from sluice.optimizer.report.documents import RUN_PERCENTILES, prices_document, run_document
 from sluice.optimizer.report.wording import per_million, priced
@@ -63,6 +64,7 @@ def figure_path(context: click.Context, option: click.Parameter, path: str | Non
     required=True,
     type=FILE,
     metavar="NAME|FILE",
+    shell_complete=offered(lambda: (ALL, simulate_control.NAME, *NAMES)),
     help=f"all, control, a policy or plan (JSON), or {USAGE}",
 )
 @click.option(

@@ -10,11 +10,12 @@ What is read here has no default and no range of its own: what a duration is of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from sluice.batching.durations import LONGEST, LONGEST_HOLD, LONGEST_SWEEP, MEANT_MS, MOST, seconds
 from sluice.batching.errors import require
@@ -56,6 +57,16 @@ MOST_RATE, LEAST_RATE = 1e6, 1e-9
 
 FILE = click.Path(readable=False)
 """Where a file or a folder is or will be, which a shell completes; what is wrong with it says who reads or writes it."""
+
+
+def offered(names: Callable[[], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What a shell completes an option with: those of ``names`` that begin so; where none does, what its type offers."""
+
+    def complete(context: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+        return found or option.type.shell_complete(context, option, incomplete)
+
+    return complete
 
 
 def number(value: Any) -> float:  # of this name, as it is the one in the help

@@ -15,6 +15,7 @@ from click.shell_completion import BashComplete
 from sluice.batching.errors import SluiceError
 from sluice.cli.cost_options import ARCHITECTURES
 from sluice.cli.main import COMMANDS, COMPUTING, DISTRIBUTION, EXIT_CODES, LazyGroup, exit_code, sluice
+from sluice.optimizer.baselines import NAMES
 from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
@@ -178,6 +179,14 @@ def test_options_and_their_values_are_completed_too(exit_of, monkeypatch):
     assert completed(monkeypatch, exit_of, "serve", "--log") == ["--log-level", "--log-format"]
     assert completed(monkeypatch, exit_of, "serve", "--log-format", "j") == ["json"]
     assert completed(monkeypatch, exit_of, "plans", "p") == ["push"]
+    for command in ("recommend", "predict", "simulate", "profile", "status"):
+        assert completed(monkeypatch, exit_of, command, "--architecture", "") == list(ARCHITECTURES)
+    for command in ("recommend", "predict", "simulate"):
+        assert completed(monkeypatch, exit_of, command, "--stack", "") == ["nat", "lambda-endpoint", "endpoints", "public", "small"]
+    policies = completed(monkeypatch, exit_of, "simulate", "--policy", "")
+    assert policies[:2] == ["all", "control"] and policies[2:] == list(NAMES)
+    assert completed(monkeypatch, exit_of, "simulate", "--policy", "re") == ["recommended", "reoptimised"]
+    assert completed(monkeypatch, exit_of, "simulate", "--policy", "plans/") == ["plans/"]  # a file
 
 
 def test_files_are_completed_by_the_shell_wherever_one_is_named(exit_of, monkeypatch):
