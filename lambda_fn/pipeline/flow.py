@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
 import operator
 import os
@@ -21,6 +23,7 @@ from sluice.batching.policy import INF, Policy, size_or_timeout
 from .pipeline_state import END, Fork, Meet, Place, StageRule
 
 MAX_WORKERS = 256  # of a stage
+NEAR = 0.75  # how much alike two names are of which one is meant by the other
 Cpus = Sequence["int | Collection[int]"]
 
 
@@ -53,6 +56,7 @@ class Stage:
     Raises
     ------
     InvalidInput
+        Also for one of ``kwargs`` that ``made_by`` does not name, and that is nearly called as an option above.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Stage:
         require(callable(made_by), "made_by", made_by, "a class, or another callable that returns an object with predict")
         if isinstance(made_by, type):
             require(callable(getattr(made_by, "predict", None)), "made_by", made_by.__qualname__, "a class with a method predict")
+        _refuse_misspelt(made_by, kwargs)
         if name is None:
             name = getattr(made_by, "__name__", type(made_by).__name__)
         require(isinstance(name, str) and bool(name), "name", name, "a text that is not empty")
@@ -244,6 +249,18 @@ class _Chooser:
             number = -1
         require(0 <= number < self._parts, "choose", chosen, f"the number of a part, from 0 to {self._parts - 1}")
         return number
+
+
+def _refuse_misspelt(made_by: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    """Refuse an argument by name that what makes the stage's objects does not name, and that is nearly called as an option is."""
+    options = [each.name for each in inspect.signature(Stage).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    try:
+        own = list(inspect.signature(made_by).parameters)
+    except (TypeError, ValueError):  # it is of C
+        own = []
+    for name in (name for name in kwargs if name not in own):
+        meant = difflib.get_close_matches(name.lower(), options, n=1, cutoff=NEAR)
+        require(not meant, name, kwargs[name], f"an option of Stage, or one of what it calls; did you mean {''.join(meant)}?")
 
 
 def _check_parts(name: str, parts: tuple[Any, ...]) -> None:

@@ -169,6 +169,22 @@ def test_an_item_fails_with_the_first_part_of_an_ensemble_that_does_and_the_othe
     assert turn.work == [] and turn.answers == [] and state.bytes == 0
 
 
+def test_a_misspelt_option_of_a_stage_is_told_the_one_that_is_meant() -> None:
+    class Own(Anything):
+        def __init__(self, worker: int = 0, **more: int) -> None: ...
+
+    for made_by, name, meant in (
+        (Anything, "batchsize", "batch_size"),
+        (Anything, "batchSize", "batch_size"),
+        (Anything, "num_workers", "workers"),
+        (Own, "timout", "timeout"),
+        (min, "process", "processes"),  # of C, which tells no signature
+    ):
+        with pytest.raises(InvalidInput, match=f"{name}: 2 is not allowed; allowed: an option of Stage, .* did you mean {meant}."):
+            Stage(made_by, **{name: 2})
+    assert Stage(Own, worker=1, weight=2, path=3).kwargs == {"worker": 1, "weight": 2, "path": 3}
+
+
 def test_what_cannot_be_a_stage_is_refused_with_what_may() -> None:
     for arguments, message in (
         (dict(workers=0), "workers: 0 is not allowed; allowed: an integer from 1 to 256"),
