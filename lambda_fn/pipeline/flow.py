@@ -100,8 +100,7 @@ class Stage:
             policy is None or not policy.beside, "policy", policy, "a table without others beside it: its workers serve it alone"
         )
         require(policy is None or policy.columns == 1, "policy", policy, "a table of one column: no item of a stage has a slack")
-        is_time = isinstance(timeout, Real) and 0 < timeout < INF
-        require(timeout is None or is_time, "timeout", timeout, "a number of seconds > 0, or None")
+        require(timeout is None or (is_duration(timeout) and timeout < INF), "timeout", timeout, "a number of seconds > 0, or None")
         require(timeout is None or processes, "timeout", timeout, "None where workers are threads, which cannot be killed")
         self.workers = workers
         self.timeout = timeout
@@ -282,6 +281,11 @@ def _checked_cpus(cpus: Cpus) -> list[list[int]]:
         for cpu in entry:
             require(_whole(cpu) and cpu in allowed, "cpus", cpu, "one of " + ", ".join(map(str, sorted(allowed))))
     return entries
+
+
+def is_duration(value: object) -> bool:
+    """Whether this is a number of seconds > 0, perhaps one of numpy."""
+    return isinstance(value, Real) and not isinstance(value, bool) and float(value) > 0
 
 
 def _whole(value: object) -> bool:

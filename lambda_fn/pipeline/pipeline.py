@@ -25,7 +25,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, InvalidStateError
-from numbers import Real
 from types import TracebackType
 from typing import Any
 
@@ -35,7 +34,7 @@ from . import worker_process
 from .admission import Admission
 from .calls import decode_error
 from .errors import ItemTooLarge, PipelineError, PipelineStopped, StageError, StartupFailed
-from .flow import Flow, lay_out
+from .flow import Flow, is_duration, lay_out
 from .frames import Frame, Kind
 from .payloads import Encoded, encode
 from .pipeline_state import Answer, Item, Outcome, PipelineState, Turn
@@ -123,8 +122,7 @@ class Pipeline:
             ("max_bytes", max_bytes, max_payload),
         ):
             require(isinstance(value, int) and value >= least, field, value, f"an integer >= {least}")
-        is_time = isinstance(deadline, Real) and deadline > 0
-        require(deadline is None or is_time, "deadline", deadline, "a number of seconds > 0, or None")
+        require(deadline is None or is_duration(deadline), "deadline", deadline, "a number of seconds > 0, or None")
         if cpus is not None:
             allowed = os.sched_getaffinity(0)
             require(
@@ -272,7 +270,7 @@ class Pipeline:
     def _enter(self, caller: Caller, item: Any, deadline: float | None, block: bool) -> None:
         if deadline is None:
             deadline = self._deadline
-        elif not (isinstance(deadline, Real) and deadline > 0):
+        elif not is_duration(deadline):
             raise InvalidInput("deadline", deadline, "a number of seconds > 0 from now, or None")
         until = None if deadline is None else time.monotonic() + deadline
         files = self._files < self._max_files

@@ -202,6 +202,8 @@ class TestErrors:
             picky.submit(b"x" * 60_000)
         with pytest.raises(InvalidInput, match="deadline: '5s' is not allowed; allowed: a number of seconds > 0 from now"):
             picky.submit("x", "5s")  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="deadline: True is not allowed"):
+            picky.submit("x", True)
         with pytest.raises(InvalidInput, match="deadline: -1 is not allowed"):
             picky.submit(1, deadline=-1)
         fine, refused = picky.predict(["fine", lambda: 0])
@@ -580,6 +582,8 @@ def test_everybody_gets_his_own_answer_or_error_while_a_worker_is_killed(request
     ("option", "message"),
     [
         ({"timeout": "5s"}, "timeout: '5s' is not allowed; allowed: a number of seconds > 0, or None"),
+        ({"timeout": True}, "timeout: True is not allowed; allowed: a number of seconds > 0, or None"),
+        ({"timeout": float("inf")}, "timeout: inf is not allowed; allowed: a number of seconds > 0, or None"),
         ({"processes": 4}, "processes: 4 is not allowed; allowed: True or False; how many there are is said by workers"),
         ({"processes": "no"}, "processes: 'no' is not allowed; allowed: True or False"),
         ({"cpus": [0.5]}, "cpus: 0.5 is not allowed; allowed: a CPU, or a list of them, for each worker"),
