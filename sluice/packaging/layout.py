@@ -11,7 +11,7 @@ from sluice.batching.errors import InvalidInput, require
 FILES = Path(__file__).with_name("layout")
 """A file for each of the project's, with @NAME@ and @CLASS@ to fill in; `dot` stands for the first dot of a name."""
 
-_TAKEN = ("ItemError", "Path")  # what the model and its test import
+_TAKEN = ("ItemError", "Path")  # what the model imports, and may
 
 
 def lay_out(name: str, parent: Path) -> list[Path]:
