@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -103,7 +104,9 @@ def _pip(*arguments: object) -> subprocess.CompletedProcess[str]:
 def _refused(said: str, platform: str) -> InvalidInput:
     """pip's words, with the requirement and what was looked for."""
     if "No module named pip" in said:
-        return InvalidInput("pip", sys.executable, "a Python with pip (python -m ensurepip)")
+        python = shlex.quote(sys.executable)
+        told = f"a Python with pip ({python} -m ensurepip, or another's: pip --python {python} install pip)"
+        return InvalidInput("pip", sys.executable, told)
     missing = re.search(r"No matching distribution found for (.+)", said)
     if missing:
         known = re.search(r"from versions: (.*?)\)", said)

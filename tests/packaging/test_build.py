@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -321,6 +322,18 @@ def test_what_was_packaged_into_another_folder_is_not_shipped(tmp_path):
     (tmp_path / "built" / "function" / "weights.bin").write_bytes(b"the model's own")
     files = Project(tmp_path, "shout", "model.py:Shout").files(without=tmp_path / "elsewhere")
     assert files == [Path("built/function/weights.bin"), Path("model.py")]
+
+
+def test_a_python_without_pip_is_told_how_it_gets_one(shout, tmp_path, monkeypatch):
+    python = tmp_path / "a python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(InvalidInput) as caught:
+        package(read_project(shout), tmp_path / "build")
+    quoted = f"'{python}'"
+    told = f"a Python with pip ({quoted} -m ensurepip, or another's: pip --python {quoted} install pip)"
+    assert str(caught.value) == f"pip: {quoted} is not allowed; allowed: {told}"
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(shout, tmp_path):
