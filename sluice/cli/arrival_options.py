@@ -23,6 +23,7 @@ from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 
 WAY = 0.005
 """Seconds that are taken for the way through buffer and network where nobody measured it."""
+ARRIVALS = ("arrivals", "poisson_rate", "mmpp2_rates")
 ONE = "exactly one of --arrivals, --poisson and --mmpp2"
 
 

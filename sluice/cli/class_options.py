@@ -9,10 +9,13 @@ from typing import Any
 import click
 
 from sluice.batching.errors import InvalidInput
+from sluice.cli.arrival_options import ARRIVALS
 from sluice.cli.class_arrivals import OPTION, read_classes
+from sluice.cli.given import require_none_given
 from sluice.cli.groups import Command
 from sluice.cli.slo_options import read_slos
 from sluice.optimizer.recommend import Application, Slo
+from sluice.optimizer.recommend.sharing import ONE_SIZE
 
 FORM = "NAME:ARRIVALS:SLO, as in web:50:p95=200ms; the arrivals are a rate (requests/s), an arrivals document or a trace"
 
@@ -30,6 +33,11 @@ def class_option(command: Command) -> Command:
     )
     @wraps(command)
     def with_classes(*, class_texts: tuple[str, ...], **others: Any) -> Any:
+        if class_texts:
+            beside = f"none beside {OPTION}"
+            require_none_given(ARRIVALS, f"{beside}, which has those of each application")
+            require_none_given(("slo_texts", "percentile"), f"{beside}, which has that of each application")
+            require_none_given(("sizes", "size_column"), f"{beside}: {ONE_SIZE}")
         return command(applications=read_applications(class_texts), **others)
 
     return with_classes

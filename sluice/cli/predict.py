@@ -16,6 +16,7 @@ from sluice.cli import output
 from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.cost_table import cost_table
+from sluice.cli.given import require_none_given
 from sluice.cli.profile_files import warn_of_machine
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import check_percentile, percent
@@ -95,8 +96,9 @@ def command(
     warn_of_machine(profile, "Of workers: sluice smdp, or sluice simulate --worker.")
     process, billing = ArrivalProcess.of(arrivals), billing.of_profile(profile)
     limit, largest = billing.prices.function.payload_limit_bytes, max(1, *billing.moved)
-    require(largest <= limit, "payload_bytes, answer_bytes", largest, f"at most {limit}, the bytes that an invocation takes")
-    fitting = f"at most {limit // largest}, as an invocation takes {limit} bytes and a request has {largest}"
+    larger = "a request" if largest == billing.moved[0] else "an answer"
+    require(largest <= limit, f"bytes of {larger}", largest, f"at most {limit}, the bytes that an invocation takes")
+    fitting = f"at most {limit // largest}, as an invocation takes {limit} bytes and {larger} has {largest}"
     require(batch_size * largest <= limit, "batch_size", batch_size, fitting)
     require_sizes_of(profile, mix)
     service = service_times_under(profile, memory_mb, batch_size, mix)
@@ -117,7 +119,8 @@ def command(
         (offer,) = provisioned_offers(profile, [memory_mb], billing, batch_size, mix)
         of = Provisioning.of(offer, starts, pmf, holds, seconds)
         most = f"none, as more than {MOST_PROVISIONED} batches may be under way, of which too little is known here: sluice simulate"
-        require(of.most > 0, "provisioned, pinged_every", warm.provisioned or warm.pinged_every, most)
+        if not of.most:
+            require_none_given(("provisioned", "pinged_every"), most)
         _, cold = of.beyond(warm)
         bill = replace(billing, cold_start_probability=cold.batches).cost(pmf, service, profile)
         cost = of.cost(warm, bill, billing, process.arrival_rate)

@@ -14,7 +14,6 @@ from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
 from sluice.batching.durations import LONGEST_HOLD
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.arrival_options import ONE, perhaps_arrivals, profile_option
-from sluice.cli.class_arrivals import OPTION as CLASS
 from sluice.cli.class_options import class_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.groups import Command
@@ -82,7 +81,7 @@ def question_options(command: Command) -> Command:
     ) -> Any:
         require_sizes_of(profile, mix)
         if applications:
-            arrivals, slos = _for_applications(applications, arrivals, slos, profile, mix)
+            arrivals, slos = _for_applications(applications, profile)
         if arrivals is None:
             raise InvalidInput("arrivals", NOT_GIVEN, f"{ONE}, or --class for each of several applications")
         if not slos:
@@ -110,18 +109,8 @@ def question_options(command: Command) -> Command:
     return with_question
 
 
-def _for_applications(
-    applications: Sequence[Application],
-    arrivals: ArrivalDocument | None,
-    slos: Sequence[Slo],
-    profile: ServiceProfile,
-    mix: SizeMix | None,
-) -> tuple[ArrivalDocument, tuple[Slo, ...]]:
+def _for_applications(applications: Sequence[Application], profile: ServiceProfile) -> tuple[ArrivalDocument, tuple[Slo, ...]]:
     """What stands for their arrivals and SLOs, and nothing that does not go together with them."""
-    beside = f"none beside {CLASS}"
-    require(arrivals is None, "arrivals", "given", f"{beside}, which has those of each application")
-    require(not slos, "--slo", ", ".join(slo.name for slo in slos), f"{beside}, which has that of each application")
-    require(mix is None, "--sizes", "given", f"{beside}: {ONE_SIZE}")
     require(not profile.sizes, "--profile", profile.function, ONE_SIZE)
     rate = sum(of.arrivals.arrival_rate for of in applications)
     return poisson(rate).document(), (min((of.slo for of in applications), key=lambda slo: slo.latency),)

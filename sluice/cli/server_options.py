@@ -139,7 +139,8 @@ class ServerOptions:
     def class_problem(self, texts: Sequence[str]) -> ClassProblem:
         """The problem of classes of NAME:RATE:WEIGHT each."""
         for name in ("rho", "rate", "arrivals", "mmpp2"):
-            require(getattr(self, name) is None, name, getattr(self, name), "none with --class, which has the rate of each class")
+            given, beside = getattr(self, name), "none with --class, which has the rate of each class"
+            require(given is None, f"--{name}", given, beside)
         law, scale = self._law(), UNITS[self.unit]
         energy = self._energy(law)
         return ClassProblem.of(read_classes(texts, scale), law, energy, self.batch_min, self.w1 / scale, self._power_weight)

@@ -11,6 +11,7 @@ from rich.table import Column, Table
 
 from sluice.batching.documents import Slo, percentile_name
 from sluice.batching.errors import InvalidInput, require
+from sluice.cli.given import require_none_given
 from sluice.optimizer.baselines import Situation
 from sluice.optimizer.baselines.names import CONTROL
 from sluice.optimizer.recommend.words import promised
@@ -60,8 +61,7 @@ def controlled(
     """
     require(bool(situation.slos), "slo", None, f"an SLO, by which policy {NAME} goes")
     function, run = situation.any_function, situation.workload.run
-    require(run.size_chunks() is None, "sizes", "given", f"none of the requests, with policy {NAME}")
-    require(not situation.workload.classes, "classes", len(situation.workload.classes), f"none, with policy {NAME}")
+    require_none_given(("sizes", "size_column", "class_texts", "class_column"), f"none with policy {NAME}")
     require(run.n_requests >= FEWEST_REQUESTS, "n_requests", run.n_requests, f"at least {FEWEST_REQUESTS}, for intervals")
     fixed = situation.worker is not None and situation.worker.function == function.profile.function
     given = situation.workers is None or situation.worker is not None

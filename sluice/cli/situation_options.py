@@ -13,9 +13,10 @@ from msgspec.structs import replace as replace_in_document
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import MAX_SERVERS
-from sluice.cli.arrival_options import perhaps_arrivals, profiles_option
+from sluice.cli.arrival_options import ARRIVALS, perhaps_arrivals, profiles_option
 from sluice.cli.class_arrivals import OPTION, read_classes
 from sluice.cli.cost_options import price_options
+from sluice.cli.given import require_none_given
 from sluice.cli.groups import Command
 from sluice.cli.policy_files import is_file
 from sluice.cli.size_options import mix_options
@@ -164,8 +165,10 @@ def workload_options(command: Command) -> Command:
     ) -> Any:
         require(seed >= 0, "seed", seed, "an integer >= 0")
         classes = read_classes(class_texts)
-        alone = arrivals is None and trace is None and mix is None
-        require(not classes or alone, OPTION, " ".join(class_texts), "no other arrivals, nor sizes, beside it")
+        if classes:
+            beside = f"none beside {OPTION}"
+            require_none_given((*ARRIVALS, "trace"), f"{beside}, which has the arrivals of each")
+            require_none_given(("sizes", "size_column"), f"{beside}, whose requests have one size")
         if trace is None:
             require(class_column is None, "--class-column", class_column, "only with --trace")
             if arrivals is None and not classes:

@@ -10,12 +10,13 @@ import click
 
 from sluice.batching.documents import Slo, write
 from sluice.batching.durations import LONGEST_HOLD
-from sluice.batching.errors import require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import no_batching
 from sluice.batching.urls import is_http, without_password
 from sluice.cli import output
 from sluice.cli.arrival_options import WAY
 from sluice.cli.file_kinds import PLAN, POLICY, require_replaceable, written_option
+from sluice.cli.given import require_none_given
 from sluice.cli.server_options import ServerOptions, server_options, solver_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.smdp_answer import in_tables, in_words
@@ -102,10 +103,11 @@ def command(
     how many of each class wait.
     """
     require(server.w2 is None or not slos, "w2", server.w2, "only without --slo, for which it is sought")
-    require(out is not None or (model is None and function is None), "model, function", (model, function), "only with --out")
-    require(
-        (model is None) == (function is None), "model, function", (model, function), "both, for a plan, or neither, for a policy"
-    )
+    if out is None:
+        require_none_given(("model", "function"), "only with --out")
+    if (model is None) != (function is None):
+        given, other = ("--function", "--model") if model is None else ("--model", "--function")
+        raise InvalidInput(other, NOT_GIVEN, f"one beside {given}, for a plan; a policy has neither")
     for address in () if function is None else function.split(","):
         allowed = "the address of a worker, http://HOST:PORT; several with commas between"
         meant = f"{allowed}; did you mean http://{address}?" if is_http(f"http://{address}") and ":" in address else allowed
@@ -119,7 +121,9 @@ def command(
     require(slack is None or (bool(classes) and model is not None), "slack", slack, "only for a plan with --class")
     end = time.monotonic() + max_seconds
     if classes:
-        _refuse_beside_classes(slo=bool(slos), frontier=frontier, servers=servers != 1, **_other_methods(solver))
+        asked_for = {"slo_texts": bool(slos), "frontier": frontier, "servers": servers != 1, **_other_methods(solver)}
+        beside = "none with --class: two classes have policy iteration, one server and the weights given"
+        require_none_given((name for name, given in asked_for.items() if given), beside)
         slack, asked = SLACK if slack is None else slack, server.class_problem(classes)
         if model is not None and function is not None:
             class_plan(asked, no_batching(), slack, model, function)  # what it does not allow, before anything takes time
@@ -158,8 +162,3 @@ def command(
 def _other_methods(solver: dict[str, Any]) -> dict[str, bool]:
     """Which options of the solver ask for something else than policy iteration."""
     return {name: value not in (None, METHODS[0]) for name, value in solver.items()}
-
-
-def _refuse_beside_classes(**asked: bool) -> None:
-    for name, given in asked.items():
-        require(not given, name, "given", "none with --class: two classes have policy iteration, one server and the weights given")

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 from sluice.batching.documents import percentile_name
 from sluice.batching.errors import InvalidInput, StoreUnavailable, require
@@ -26,6 +25,7 @@ from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.unanswered import UnansweredCounts
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option, price_list
+from sluice.cli.given import require_none_given
 from sluice.cli.model_status import MOST_OTHERS, ModelStatus, Noticed, OtherPlan, Promise, noticed_of, recorded_status, told_status
 from sluice.cli.redis_options import namespace_option, naming_redis, redis_option, require_redis
 from sluice.cli.values import DURATION, FILE
@@ -59,9 +59,7 @@ MOST_BYTES = 64 * 1024 * 1024  # of what a buffer tells
 @redis_option
 @namespace_option
 @output.json_option
-@click.pass_context
 def command(
-    context: click.Context,
     model: str,
     url: str | None,
     window: float,
@@ -82,9 +80,8 @@ def command(
     billing = Billing(price_list(prices), architecture)
     if url is not None:
         require(worker_usd is None, "--worker-usd", worker_usd, "none with --url: a buffer does not tell of the workers' hours")
-        for parameter in ("window", "prices", "redis_url", "namespace"):
-            given = context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
-            require(not given, f"--{parameter.replace('_', '-')}", "given", "none beside --url: the buffer answers by its own")
+        by_its_own = "none beside --url: the buffer answers by its own"
+        require_none_given(("window", "prices", "architecture", "redis_url", "namespace"), by_its_own)
         found = _told(url)
     else:
         if redis_url.startswith("memory://"):

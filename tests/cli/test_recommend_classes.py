@@ -90,8 +90,10 @@ def test_workers_compete_and_the_plan_that_has_them_is_simulated(
         (["--class", "a b:50:0.2"], "--class: 'a b:50' is not allowed"),
         (["--class", "a:5:0.2", "--class", "a:6:0.3"], "each class once"),
         (["--class", "a:nan:0.2"], "--class: 'a:nan' is not allowed; allowed: a rate above 0, in requests/s"),
-        (["--class", "a:5:0.2", "--slo", "0.1"], "--slo: 'p95' is not allowed; allowed: none beside --class"),
-        (["--class", "a:5:0.2", "--poisson", "3"], "none beside --class"),
+        (["--class", "a:5:0.2", "--slo", "0.1"], "--slo: '0.1' is not allowed; allowed: none beside --class"),
+        (["--class", "a:5:0.2", "--percentile", "99"], "--percentile: 99.0 is not allowed; allowed: none beside --class"),
+        (["--class", "a:5:0.2", "--poisson", "3"], "--poisson: 3.0 is not allowed; allowed: none beside --class"),
+        (["--class", "a:5:0.2", "--mmpp2", "1,2,3,4"], "--mmpp2: '1,2,3,4' is not allowed; allowed: none beside --class"),
         (["--class", "a:5:0.2", "--trace", "t.csv"], "none beside --class: sluice simulate --policy PLAN"),
         (
             ["--class", "a:5:0.2", "--size-classes", "2"],
@@ -120,7 +122,7 @@ def test_a_promise_of_a_class_that_may_be_meant_in_milliseconds_is_a_question(ex
     assert code == 2 and f"--class: 'web:5:200' is not allowed; allowed: NAME:ARRIVALS:SLO, {meant}" in err
 
 
-@pytest.mark.parametrize(("given", "said"), [([], "--profile: 'm' is not allowed"), (["--sizes", "SIZES"], "--sizes: 'given'")])
+@pytest.mark.parametrize(("given", "said"), [([], "--profile: 'm' is not allowed"), (["--sizes", "SIZES"], "--sizes: '")])
 def test_sizes_of_requests_are_refused_with_what_to_do_instead(exit_of: Run, tmp_path: Path, given: list[str], said: str) -> None:
     points = [ProfilePoint(CORE, n, ServiceTime(n / 100), n / 100, size=size) for n in (1, 2) for size in (1.0, 2.0)]
     profile, sizes = tmp_path / "profile.json", tmp_path / "sizes.csv"

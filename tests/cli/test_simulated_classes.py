@@ -181,7 +181,7 @@ BY_SIZE = {
         (SHARED, ("--class", "a b:1"), "--class: 'a b:1' .* NAME:ARRIVALS, the arrivals a rate"),
         (SHARED, ("--class", "quick:nowhere"), "nowhere"),
         (SHARED, ("--class", "quick:-1"), "--class: 'quick:-1' .* a rate above 0"),
-        (SHARED, (*EACH, "--poisson", "9"), "--class: 'quick:40 report:15 nightly:5' .* no other arrivals"),
+        (SHARED, (*EACH, "--poisson", "9"), "--poisson: 9.0 .* none beside --class, which has the"),
         (SHARED, ("--poisson", "9", "--class-column", "kind"), "--class-column: 'kind' .* only with --trace"),
         (BY_SIZE, EACH, "plan.json: classes: 3 .* none, as the routes are chosen by size"),
         (

@@ -225,7 +225,7 @@ def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
     written = read(Plan, plan.read_bytes())
     assert written.model == "googlenet" and written.slo is not None and len(written.other_slos) == 1
     code, _, stderr = exit_of(*SMALL, "--rho", "0.7", "--out", str(plan), "--model", "googlenet")
-    assert code == 2 and "both, for a plan, or neither" in stderr
+    assert code == 2 and "--function: none was given; needed: one beside --model, for a plan; a policy has neither" in stderr
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
         (("--rho", "0.5", "--epsilon", "0.1"), "epsilon: 0.1 is not allowed; allowed: none with policy-iteration"),
         (
             ("--rho", "0.5", "--model", "m", "--function", "f"),
-            r"model, function: \('m', 'f'\) is not allowed; allowed: only with --out",
+            "--model: 'm' is not allowed; allowed: only with --out",
         ),
         (("--rho", "0.5", "--memory", "512"), "memory: 512 is not allowed; allowed: only with --profile"),
         (("--rho", "0.5", "--batch-max", "0"), "batch_max: 0 is not allowed; allowed: an integer from 1 to 4096"),
@@ -414,9 +414,11 @@ def test_a_plan_of_two_classes_has_their_names_and_a_slack_for_the_patient_one(
         (("--class", "a:1:1", "--class", "b:1:1", "--class", "c:1:1"), "put into one those whose weights are nearest"),
         (("--class", "a:1"), "NAME:RATE:WEIGHT"),
         (("--class", "a:x:1"), "NAME:RATE:WEIGHT"),
-        (("--class", "a:1:1", "--class", "b:1:1", "--rho", "0.5"), "rho: 0.5 is not allowed; allowed: none with --class"),
-        (("--class", "a:1:1", "--class", "b:1:1", "--frontier"), "none with --class"),
-        (("--class", "a:1:1", "--class", "b:1:1", "--method", "linear-program"), "none with --class"),
+        (("--class", "a:1:1", "--class", "b:1:1", "--rho", "0.5"), "--rho: 0.5 is not allowed; allowed: none with --class"),
+        (("--class", "a:1:1", "--class", "b:1:1", "--slo", "0.2"), "--slo: '0.2' is not allowed; allowed: none with --class"),
+        (("--class", "a:1:1", "--class", "b:1:1", "--servers", "2"), "--servers: 2 is not allowed; allowed: none with --class"),
+        (("--class", "a:1:1", "--class", "b:1:1", "--frontier"), "--frontier: True is not allowed; allowed: none with --class"),
+        (("--class", "a:1:1", "--class", "b:1:1", "--method", "linear-program"), "--method: 'linear-program' is not allowed"),
         (("--rho", "0.5", "--slack", "5"), "slack: 5.0"),
         (("--class", "a:1:1", "--class", "b:5000:1"), "load"),
     ],
@@ -431,7 +433,7 @@ def test_what_two_classes_do_not_have_is_refused(exit_of: Run, options: tuple[st
     [
         (("--slack", "-1", "--function", "http://w:1"), "slack: -1"),
         (("--class", "the quick:1:9", "--function", "http://w:1"), "classes[0].name: 'the quick'"),
-        ((), "both, for a plan, or neither"),
+        ((), "--function: none was given; needed: one beside --model, for a plan"),
     ],
 )
 def test_what_a_plan_of_two_classes_does_not_allow_is_refused_before_anything_is_solved(
