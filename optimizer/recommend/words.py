@@ -27,6 +27,24 @@ def two_digits(part: float) -> str:
     return f"{float(f'{100 * part:.2g}'):g}"
 
 
+def between(low: str, high: str) -> str:
+    """From one end to the other, as they are written; one number where both are written alike."""
+    return low if low == high else f"{low} to {high}"
+
+
+def in_brackets(value: str, low: str, high: str) -> str:
+    """The interval of a value, as they are written, to stand behind it; nothing where all three are written alike."""
+    return "" if value == low == high else f" ({between(low, high)})"
+
+
+def less(part: float) -> str:
+    """That so large a part is saved, in percent, or how much more it is; what is below a hundredth of a percent is told as that."""
+    told = f"{100 * abs(part):.2f} %"
+    if told == "0.00 %":
+        return "saves less than 0.01 %" if part else "saves nothing"
+    return f"saves {told}" if part > 0 else f"costs {told} more"
+
+
 def leaves(policy: Policy) -> str:
     """With how many requests, or after how long, a batch leaves."""
     if policy.max_batch_size == 1:

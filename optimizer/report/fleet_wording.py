@@ -10,6 +10,7 @@ from sluice.optimizer.fleet.prediction import FleetPrediction
 from sluice.optimizer.fleet.problem import FleetSolution
 from sluice.optimizer.fleet.specification import Unservable
 from sluice.optimizer.fleet.throughput import HALF
+from sluice.optimizer.recommend.words import in_brackets
 from sluice.optimizer.simulation.batch_means import Estimate
 
 
@@ -53,7 +54,8 @@ def _list_missing(missing: Mapping[str, float]) -> str:
 
 
 def _share(estimate: Estimate) -> str:
-    return f"{percent(estimate.value)} % ({percent(estimate.low)} to {percent(estimate.high)})"
+    value, low, high = map(percent, estimate)
+    return f"{value} %{in_brackets(value, low, high)}"
 
 
 def percent(share: float) -> str:

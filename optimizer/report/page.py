@@ -20,7 +20,7 @@ from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.function.latency import LatencyPrediction, predict_latency
 from sluice.optimizer.recommend import Answer, EveryLoad
 from sluice.optimizer.recommend.candidate import predicted_cost
-from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.recommend.words import in_brackets, milliseconds
 from sluice.optimizer.report import figures, wording
 from sluice.optimizer.report.alternatives import alternatives
 from sluice.optimizer.report.evidence import Seen, on_trace, simulate_setting
@@ -440,4 +440,5 @@ def _estimate(estimate: Estimate | None) -> Cell:
     if estimate is None:
         return Cell("-")
     value, low, high = estimate
-    return Cell(f"{milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g})", value)
+    interval = in_brackets(*(f"{1e3 * seconds:.4g}" for seconds in (value, low, high)))
+    return Cell(f"{milliseconds(value)}{interval}", value)

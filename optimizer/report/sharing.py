@@ -10,10 +10,10 @@ from sluice.optimizer.recommend import ServedQueue, SharingAnswer
 from sluice.optimizer.recommend.kept_warm import minutes, parameter
 from sluice.optimizer.recommend.served_queue import Served, cost_of_queues
 from sluice.optimizer.recommend.sharing import WORTH
-from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.recommend.words import less, milliseconds
 from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.report.documents import Document, cost_document, prices_document
-from sluice.optimizer.report.wording import costs_of, decided_by_queues, no_buffer, per_million, percent, small
+from sluice.optimizer.report.wording import costs_of, decided_by_queues, no_buffer, per_million, small
 from sluice.optimizer.simulation.batch_means import Estimate
 
 
@@ -118,16 +118,11 @@ def _by_size(answer: SharingAnswer) -> list[str]:
         if not isinstance(of, ServedQueue) or not of.loads:
             continue
         low, high = of.loads[0], of.loads[-1]
-        worth = " and ".join(f"{_worth(1 - at.usd / at.usd_of_one_function)} at {at.factor:g}" for at in (low, high))
+        worth = " and ".join(f"{less(1 - at.usd / at.usd_of_one_function)} at {at.factor:g}" for at in (low, high))
         several = len(of.functions) > 1
         which = f"The size of a batch of {of.named} chooses the function: {of.by_size}" if several else f"{of.named}: {of.by_size}"
         sentences.append(f"{which}; beside the cheapest table at these rates that {worth} times the rates.")
     return sentences
-
-
-def _worth(saved: float) -> str:
-    """That a part of the cost is saved, or how much more it is."""
-    return f"saves {percent(saved)} %" if round(saved, 4) >= 0 else f"costs {percent(-saved)} % more"
 
 
 def _cold_starts(answer: SharingAnswer) -> list[str]:

@@ -9,7 +9,7 @@ from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend import FunctionSetting, SizedAnswer
 from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
 from sluice.optimizer.recommend.size_classes import WORTH
-from sluice.optimizer.recommend.words import leaves, milliseconds
+from sluice.optimizer.recommend.words import between, leaves, milliseconds
 from sluice.optimizer.report.documents import Document, cost_document, estimate_document, prices_document, recorded_document
 from sluice.optimizer.report.wording import costs_of, decided_by_queues, no_buffer, per_million, promise
 from sluice.optimizer.simulation.statistics import RunStatistics
@@ -42,6 +42,8 @@ def headline(answer: SizedAnswer) -> str:
     if answer.one_queue is None:
         return f"{text}; without regard to size no setting keeps the SLO."
     whole, saved = per_million(answer.one_queue.cost.by_request), answer.saving or 0.0
+    if f"{abs(saved):.4f}" == "0.0000":
+        return f"{text}, as much as without regard to size ({whole})."
     if saved < 0:
         return f"{text}, {1 - saved:.2f} times what it is without regard to size ({whole}), where nothing moves through a buffer."
     return f"{text}, {100 * saved:.3g} % less than without regard to size ({whole})."
@@ -77,8 +79,9 @@ def sentences(answer: SizedAnswer) -> list[str]:
     if run is not None:
         slo = slos[0]
         value, low, high = run.percentile(slo.percentile)
+        span = between(f"{1e3 * low:.4g}", f"{1e3 * high:.4g}")
         found.append(
-            f"On the trace, every request with its own size: {slo.name} {milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g} "
+            f"On the trace, every request with its own size: {slo.name} {milliseconds(value)} ({span} "
             f"with 95 % confidence), {per_million(answer.cost.by_request)} USD per million{_cold(run)}."
         )
     return found

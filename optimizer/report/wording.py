@@ -11,7 +11,7 @@ from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, OverflowSetting, Question, WorkerSetting
 from sluice.optimizer.recommend.kept_warm import parameter
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
-from sluice.optimizer.recommend.words import is_other_rate, milliseconds, promised, two_digits
+from sluice.optimizer.recommend.words import between, is_other_rate, milliseconds, promised, two_digits
 from sluice.optimizer.service.doubt import highest_quantile
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.deployment import Deployment
@@ -148,7 +148,8 @@ def _reached(candidate: Candidate, slo: Slo) -> str:
     value, low, high = candidate.percentile(slo.percentile)
     if candidate.confidence is None:
         return milliseconds(value)
-    return f"{milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g} with {100 * candidate.confidence:g} % confidence)"
+    span = between(f"{1e3 * low:.4g}", f"{1e3 * high:.4g}")
+    return f"{milliseconds(value)} ({span} with {100 * candidate.confidence:g} % confidence)"
 
 
 def timeout(point: FrontierPoint) -> str:
@@ -168,15 +169,20 @@ def saving(answer: Answer) -> str:
             return f"{text}; no setting of the function does it{' cold' if winner is answer.kept_warm else ''}."
         if not 0 < bill < function:
             return f"{text}, beside {per_million(function)} for the best setting of the function."
-        return f"{text}, {function / bill:.2f} times less than the best setting of the function ({per_million(function)})."
+        return f"{text}, {_times_less(bill, function)} the best setting of the function ({per_million(function)})."
     if by_function.batch_size == 1:
         return f"{text}; {'batches were not compared' if none_compared(answer.question) else 'no batch size is cheaper'}."
     if not answer.no_batching_keeps_slo:
         return f"{text}; without batching no memory size keeps the SLO (quickest: {per_million(none)})."
-    if bill > none:
+    if per_million(bill) != per_million(none) and bill > none:
         there = f"without batching ({per_million(none)}), where nothing moves through a buffer"
         return f"{text}, {bill / none:.2f} times what it is {there}."
-    return f"{text}, {none / bill:.2f} times less than no batching ({per_million(none)})."
+    return f"{text}, {_times_less(bill, none)} no batching ({per_million(none)})."
+
+
+def _times_less(usd: float, other: float) -> str:
+    times = f"{other / usd:.2f}"
+    return "as much as" if times == "1.00" else f"{times} times less than"
 
 
 def billed_on(answer: Answer) -> list[str]:
@@ -188,7 +194,7 @@ def _again(cost: Estimate | None) -> str:
     """What as many arrivals may cost that come next."""
     if cost is None:
         return ""
-    ends = f"{per_million(cost.low)} to {per_million(cost.high)}"
+    ends = between(per_million(cost.low), per_million(cost.high))
     return f" As many that come next would cost {ends}, by how much the record varies (95 %)."
 
 
@@ -383,6 +389,9 @@ def decision(bill: str, with_it: float, direct: float | None, since: str = "") -
     """Whether to deploy, by USD per month with a buffer and of calling the function directly, which may not keep the promise."""
     if direct is None:
         return f"Deploy: {bill}; calling the function directly does not keep the promise."
+    if f"{abs(direct - with_it):.2f}" == "0.00":
+        deploy = "Deploy" if with_it < direct else "Do not deploy for this alone"
+        return f"{deploy}: {bill}, as much as calling the function directly{since}."
     if with_it < direct:
         return f"Deploy: {bill}, {direct - with_it:.2f} less than calling the function directly ({direct:.2f}){since}."
     more = f"{with_it - direct:.2f} more than calling the function directly ({direct:.2f})"

@@ -30,7 +30,7 @@ from sluice.optimizer.recommend import PERCENTILES, provisioned_offers
 from sluice.optimizer.recommend.kept_warm import Provisioning
 from sluice.optimizer.recommend.offers import kept_warm
 from sluice.optimizer.recommend.recorded import cost_on, recorded
-from sluice.optimizer.recommend.words import milliseconds, two_digits
+from sluice.optimizer.recommend.words import in_brackets, milliseconds, two_digits
 from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document, recorded_document
 from sluice.optimizer.report.wording import priced
 from sluice.optimizer.service import SizeMix, require_sizes_of, service_times_under
@@ -158,8 +158,8 @@ def command(
     title = f"{memory_mb} MB, batch size {batch_size}, timeout {milliseconds(timeout)} ({prediction.method})"
     table = Table("", "", title=title, show_header=False)
     for name, value in latency.items():
-        between = f" ({' to '.join(f'{1e3 * end:.4g}' for end in intervals[name])})" if intervals else ""
-        table.add_row(f"latency {name}", milliseconds(value) + between)
+        interval = in_brackets(*(f"{1e3 * end:.4g}" for end in (value, *intervals[name]))) if intervals else ""
+        table.add_row(f"latency {name}", milliseconds(value) + interval)
     table.add_row("mean batch size", f"{prediction.mean_batch_size:.2f}")
     table.add_row("invocations/s", f"{process.arrival_rate / prediction.mean_batch_size:.4g}")
     of_requests = f", with {two_digits(cold.requests)} % of the requests" if cold.requests > 1.1 * cold.batches else ""

@@ -11,6 +11,7 @@ from sluice.cli import output
 from sluice.cli.answered import Answered
 from sluice.cli.cost_table import cost_table
 from sluice.optimizer.recommend import Application, Question, SharingAnswer, recommend_sharing
+from sluice.optimizer.recommend.words import in_brackets
 from sluice.optimizer.report import sharing as told
 from sluice.optimizer.report.wording import per_million, priced
 
@@ -44,8 +45,8 @@ def _applications(answer: SharingAnswer) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("shares with", overflow="fold")
     for of in told.application_rows(answer):
-        value, low, high = (1e3 * seconds for seconds in of.reached)
-        reached = f"{value:.4g}" if of.exact else f"{value:.4g} ({low:.4g}\nto {high:.4g})"
+        value, low, high = (f"{1e3 * seconds:.4g}" for seconds in of.reached)
+        reached = value if of.exact else f"{value}{in_brackets(value, low, high)}".replace(" to ", "\nto ")
         table.add_row(of.name, f"{of.arrival_rate:.4g}", of.promised, reached, f"{1e3 * of.slack:.4g}", of.shares_with or "-")
     return table
 

@@ -23,7 +23,7 @@ from sluice.cli.values import FILE, integer, offered
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines import NAMES, USAGE, Situation, named_deployments, require_all_taken
 from sluice.optimizer.baselines.names import ALL
-from sluice.optimizer.recommend.words import promised, two_digits
+from sluice.optimizer.recommend.words import between, promised, two_digits
 from sluice.optimizer.report.documents import RUN_PERCENTILES, prices_document, run_document
 from sluice.optimizer.report.wording import per_million, priced
 from sluice.optimizer.simulation import (
@@ -190,7 +190,7 @@ def _verdict(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> Iterator
     if perhaps is not None and perhaps != surely:
         run = runs[perhaps]
         late = [run.violations(k) for k in range(len(slos))]
-        shares = " and ".join(f"{100 * of.value:.3g} % are late, {100 * of.low:.3g} to {100 * of.high:.3g} %" for of in late)
+        shares = " and ".join(f"{100 * of.value:.3g} % are late, {_span(of)} %" for of in late)
         classes = [f"{of.request_class.name} {_late(of)}" for of in run.classes if of.slos and of.kept is not True]
         shares = "; ".join([*([shares] if late else []), *classes])
         yield f"Might keep it: {perhaps}, {per_million(run.cost.by_request)} USD; {shares}; more requests would tell."
@@ -254,7 +254,12 @@ def _late(of: ClassStatistics) -> str:
     if not of.estimates:
         return f"{100 * of.violation_ratio():.3g} %"
     share = of.violations()
-    return f"{100 * share.value:.3g} %, {100 * share.low:.3g} to {100 * share.high:.3g} %"
+    return f"{100 * share.value:.3g} %, {_span(share)} %"
+
+
+def _span(share: Estimate) -> str:
+    """The interval of a share, in percent."""
+    return between(f"{100 * share.low:.3g}", f"{100 * share.high:.3g}")
 
 
 def _functions(run: RunStatistics, n_of_all: int, joules: bool) -> Iterator[list[str]]:

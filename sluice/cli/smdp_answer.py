@@ -9,7 +9,7 @@ from typing import Protocol
 from rich.table import Column, Table
 
 from sluice.batching.policy import Policy
-from sluice.optimizer.recommend.words import milliseconds, two_digits
+from sluice.optimizer.recommend.words import in_brackets, milliseconds, two_digits
 from sluice.optimizer.smdp import Answer, Corner, WorkersSolution
 
 
@@ -116,7 +116,8 @@ def _workers_table(workers: WorkersSolution, arrival_rate: float) -> Table:
     table = Table("", "", title=f"{arrival_rate:.4g} requests/s, {workers.policy.servers} workers", show_header=False)
     latency = workers.mean_latency
     table.add_row("policy", workers.policy.kind)
-    table.add_row("mean latency, simulated", f"{1e3 * latency.value:.4g} ms ({1e3 * latency.low:.4g} to {1e3 * latency.high:.4g})")
+    interval = in_brackets(*(f"{1e3 * seconds:.4g}" for seconds in latency))
+    table.add_row("mean latency, simulated", f"{milliseconds(latency.value)}{interval}")
     table.add_row("power of all", f"{workers.power:.4g} W")
     table.add_row("mean batch", f"{workers.mean_batch_size:.2f}")
     table.add_row("cost", f"{workers.cost:.6g}")

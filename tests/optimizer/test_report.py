@@ -22,14 +22,15 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing import SECONDS_PER_MONTH, BatchCost, Billing
-from sluice.optimizer.recommend import Answer, Limits, Question, WorkerOffer, choose_workers, recommend
-from sluice.optimizer.recommend.words import leaves, milliseconds
+from sluice.optimizer.recommend import Answer, Limits, Question, WorkerOffer, WorkerSetting, choose_workers, recommend
+from sluice.optimizer.recommend.words import between, in_brackets, leaves, less, milliseconds
 from sluice.optimizer.report import figures, wording
 from sluice.optimizer.report.alternatives import alternatives
 from sluice.optimizer.report.evidence import Seen, simulate_setting
 from sluice.optimizer.report.page import Subject, report_page
 from sluice.optimizer.report.svg import inline_svg
 from sluice.optimizer.service.times import service_times
+from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.traces.trace import Trace
 
 ARRIVALS = mmpp2(150, 20, 2, 4)
@@ -402,3 +403,26 @@ def test_a_longest_timeout_and_a_missing_alternative_are_said(answer: Answer) ->
     proof = " ".join(wording.proof(replace(answer, at_longest_timeout=True, no_batching_keeps_slo=False)))
     assert "is the longest allowed" in proof and "Without batching no memory size keeps the SLO." in proof
     assert "without batching no memory size keeps the SLO" in wording.saving(replace(answer, no_batching_keeps_slo=False))
+
+
+def test_what_rounds_to_nothing_is_said_to_be_little() -> None:
+    assert [less(part) for part in (0.25, 4e-5, 0.0, -4e-5, -0.0312)] == [
+        "saves 25.00 %",
+        "saves less than 0.01 %",
+        "saves nothing",
+        "saves less than 0.01 %",
+        "costs 3.12 % more",
+    ]
+    assert wording.decision("5.00 USD", 4.999, 5.0) == "Deploy: 5.00 USD, as much as calling the function directly."
+    dearer = wording.decision("5.00 USD", 5.001, 5.0)
+    assert dearer == "Do not deploy for this alone: 5.00 USD, as much as calling the function directly."
+    assert "1.00 less than calling" in wording.decision("4.00 USD", 4.0, 5.0)
+
+
+def test_an_interval_whose_ends_are_written_alike_is_one_number(answer: Answer) -> None:
+    assert (between("495", "495"), between("495", "496")) == ("495", "495 to 496")
+    assert in_brackets("495", "495", "495") == ""
+    assert (in_brackets("495", "494", "494"), in_brackets("495", "494", "496")) == (" (494)", " (494 to 496)")
+    workers = choose_workers(ARRIVALS, WorkerOffer("gpu", service_times(profile(), 1769), price_per_hour=1e-4), SLOS)
+    certain = replace(answer, workers=(replace(workers, latency=dict.fromkeys(workers.latency, Estimate(0.04, 0.04, 0.04))),))
+    assert isinstance(certain.winner, WorkerSetting) and "p95 40 ms (40 with 95 % confidence)" in wording.kept(certain)
