@@ -154,7 +154,11 @@ class Watch:
             "routes_left_out": max(0, len(plan.all_routes) - MOST_PARTS),
             "invoked": _tell_invoked(window.invoked),
             "cost": _tell_cost(plan, rate)
-            | {"used": _tell_used(plan, window.invoked, rate, self._prices), "rehearsed": _tell_rehearsed(decisions, rate)},
+            | {
+                "used": _tell_used(plan, window.invoked, rate, self._prices),
+                "unknown": _why_unknown(plan, window.invoked, rate, self._prices),
+                "rehearsed": _tell_rehearsed(decisions, rate),
+            },
             "decisions": decisions,
         }
 
@@ -331,19 +335,19 @@ def _tell_invoked(invoked: Invoked) -> dict[str, Any]:
 
 def _tell_used(plan: Plan, invoked: Invoked, rate: float | None, prices: Prices) -> dict[str, Any] | None:
     """What invocations come to by the prices that are set and the time that they told, at the rate at which requests come; and what
-    they would without batching, if all took what those of one request did. Of one Lambda function, whose memory the plan has.
+    they would without batching, if all took what those of one request did. Of one Lambda function, whose memory the plan has; what
+    is kept warm is paid by the hour too, for which no price is set.
     """
-    functions = [function for route in plan.all_routes for function in route.functions]
-    if not invoked.timed or rate is None or plan.memory_mb is None or len(functions) != 1 or "://" in functions[0]:
+    if _unused(plan, invoked, rate) or rate is None or plan.memory_mb is None:
         return None
-    gb = plan.memory_mb / 1024
+    gb, priced = plan.memory_mb / 1024, bool(prices.gb_second) and not _is_kept_warm(plan)
 
     def usd(seconds: float, invocations: int) -> float:
         return seconds * gb * prices.gb_second + invocations * prices.invocation
 
     hourly = 3600 * rate  # requests
-    used = usd(invoked.seconds, invoked.timed) / invoked.requests if prices.gb_second else None
-    alone = usd(invoked.seconds_alone, invoked.alone) / invoked.alone if prices.gb_second and invoked.alone else None
+    used = usd(invoked.seconds, invoked.timed) / invoked.requests if priced else None
+    alone = usd(invoked.seconds_alone, invoked.alone) / invoked.alone if priced and invoked.alone else None
     return {
         "invocations": invoked.timed,
         "requests": invoked.requests,
@@ -354,6 +358,33 @@ def _tell_used(plan: Plan, invoked: Invoked, rate: float | None, prices: Prices)
         "usd_per_million_alone": 1e6 * alone if alone is not None else None,
         "usd_per_hour_alone": alone * hourly if alone is not None else None,
     }
+
+
+def _unused(plan: Plan, invoked: Invoked, rate: float | None) -> str:
+    """Why it is not known what invocations used, ``""`` where it is."""
+    functions = [function for route in plan.all_routes for function in route.functions]
+    if len(functions) != 1:
+        return "several functions serve it, and the buffer reckons with one"
+    if "://" in functions[0]:
+        return "what is behind HTTP serves it, and the buffer reckons with Lambda's prices"
+    if plan.memory_mb is None:
+        return "the plan names no memory size"
+    if not invoked.timed:
+        return "no invocation told its time lately"
+    return "too little came lately" if rate is None else ""
+
+
+def _is_kept_warm(plan: Plan) -> bool:
+    return any(bool(route.warm) or route.policy.servers is not None for route in plan.all_routes)
+
+
+def _why_unknown(plan: Plan, invoked: Invoked, rate: float | None, prices: Prices) -> str:
+    """Why it is not known what it costs, ``""`` where it is."""
+    if why := _unused(plan, invoked, rate):
+        return why
+    if _is_kept_warm(plan):
+        return "what is kept warm is paid by the hour, and the buffer has no price of that"
+    return "" if prices.gb_second else "the buffer has no prices (SLUICE_GB_SECOND_USD, SLUICE_INVOCATION_USD)"
 
 
 def _usd(per_request: float | None, rate: float | None) -> dict[str, float | None]:

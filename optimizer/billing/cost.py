@@ -196,15 +196,18 @@ def invocation_costs(service: ServiceTimes, billing: Billing | None = None) -> t
     return _gb_seconds(service, billing) * prices.gb_second(billing.architecture), prices.function.request
 
 
-def measured_cost(batch: MeasuredBatch, memory_mb: int, billing: Billing) -> float:
+def measured_cost(batch: MeasuredBatch, memory_mb: int, billing: Billing, *, provisioned: bool = False) -> float:
     """USD of one invocation as it was measured, in the first tier; ``nan`` where it told no time.
 
-    Where what is billed is not known it is the function's own time, rounded up; INIT of a cold start comes to it.
+    Where what is billed is not known it is the function's own time, rounded up; INIT of a cold start comes to it. On an environment
+    that is ``provisioned`` its time is that price's, and the environment is paid by the hour beside it.
     """
     seconds, step = batch.billed, billing.step
     if isnan(seconds) and not isnan(batch.service):
         seconds = ceil(batch.service / step) * step
-    return seconds * memory_mb / 1024 * billing.prices.gb_second(billing.architecture) + billing.prices.function.request
+    on_demand = memory_mb / 1024 * billing.prices.gb_second(billing.architecture)
+    per_second = billing.prices.provisioned(memory_mb, billing.architecture).per_second if provisioned else on_demand
+    return seconds * per_second + billing.prices.function.request
 
 
 def predict_cost(

@@ -5,16 +5,18 @@ kept, and all of it what it cost. A request counts as late where it was answered
 no answer, as one that is refused before it is in a batch: these are in no record, and each process counts them
 (``unanswered.py``). Costs are those of functions: the GB-seconds that were billed, or where nobody told these those of the
 function's own time, to which INIT of a cold start comes, and the fee of an invocation for each batch; so are those of a function
-behind HTTP whose plan names its memory size. Of workers they are their hours, where a price is told. What is not told, or has no
-price, is not known.
+behind HTTP whose plan names its memory size. Environments that the plan in force has provisioned cost their hours, as if they
+had been there since the first batch, and batches on them less; a batch that found as many others under way was on demand, and so
+was a cold one. Of workers costs are their hours, where a price is told. What is not told, or has no price, is not known.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sluice.batching.documents import Plan, Slo, percentile_name
@@ -58,7 +60,10 @@ class Noticed(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """USD, for so many requests since a time (s since 1970; ``None``: not told); of ``untold`` batches none is."""
+    """USD, for so many requests since a time (s since 1970; ``None``: not told); of ``untold`` batches none is.
+
+    ``unknown`` says why it is not known at all, ``""`` where it is or nobody tells why.
+    """
 
     since: float | None
     requests: int
@@ -66,6 +71,7 @@ class Spent(NamedTuple):
     usd: float | None
     usd_per_million: float | None
     usd_per_month: float | None
+    unknown: str = ""
 
 
 class OtherPlan(NamedTuple):
@@ -219,6 +225,7 @@ def told_status(told: Mapping[str, Any], told_at: float) -> ModelStatus:
         None,
         used.get("usd_per_million"),
         hourly * HOURS_PER_MONTH if hourly is not None else None,
+        cost.get("unknown", ""),
     )
     return ModelStatus(
         told["name"],
@@ -300,10 +307,11 @@ def _spent(
 ) -> Spent:
     workers = _workers(plan) if worker_usd is not None and batches else 0
     usd, requests, untold = (worker_usd or 0.0) * workers * (now - since) / 3600, 0, 0
-    for batch in batches:
+    usd += _kept_warm(plan, billing) * (now - since)
+    for batch, provisioned in _by_environment(plan, batches):
         memory_mb = memory_of(batch.function, plan)
         if memory_mb is not None:
-            cost = measured_cost(batch, memory_mb, billing)
+            cost = measured_cost(batch, memory_mb, billing, provisioned=provisioned)
         else:
             cost = 0.0 if workers and "://" in batch.function else math.nan  # in their hours
         if math.isnan(cost):
@@ -312,9 +320,61 @@ def _spent(
         usd += cost
         requests += batch.size
     if not requests:
-        return Spent(since if batches else None, 0, untold, None, None, None)
+        return Spent(since if batches else None, 0, untold, None, None, None, _why_unknown(plan, batches))
     month = usd / (now - since) * 3600 * HOURS_PER_MONTH if now > since else None
     return Spent(since, requests, untold, usd, 1e6 * usd / requests, month)
+
+
+def _why_unknown(plan: Plan, batches: Sequence[MeasuredBatch]) -> str:
+    """Why nothing is known of what it costs, by the latest of its batches."""
+    if not batches:
+        return "no batch is recorded"
+    function = max(batches, key=lambda batch: batch.ended_at).function
+    if memory_of(function, plan) is not None:
+        return "no invocation told its time"
+    if "://" in function:
+        return "workers serve it, of which --worker-usd tells what an hour costs"
+    return f"neither the plan nor its name tells the memory size of {function}"
+
+
+def _provisioned(plan: Plan) -> dict[tuple[str, int], tuple[str, int]]:
+    """By route and place of the table the Lambda function that serves it, and how many environments of it are provisioned."""
+    found = {}
+    for route in plan.all_routes:
+        for place, (function, table) in enumerate(zip(route.functions, route.rule().tables, strict=True)):
+            n = table.servers or (route.warm.provisioned if route.warm else 0)
+            if n and "://" not in function:
+                found[route.name, place] = function, n
+    return found
+
+
+def _kept_warm(plan: Plan, billing: Billing) -> float:
+    """USD of a second of what is there whether or not a request comes: provisioned environments, and pings."""
+    usd, prices, of = 0.0, billing.prices, billing.architecture
+    for function, n in _provisioned(plan).values():
+        if memory_mb := memory_of(function, plan):
+            usd += n * prices.provisioned(memory_mb, of).reserved_per_hour / 3600
+    for route in plan.all_routes:
+        memory_mb = memory_of(route.function, plan) if route.warm and route.warm.pinged_every else None
+        if route.warm and memory_mb:
+            usd += prices.ping(memory_mb, of) / route.warm.pinged_every
+    return usd
+
+
+def _by_environment(plan: Plan, batches: Sequence[MeasuredBatch]) -> Iterator[tuple[MeasuredBatch, bool]]:
+    """The batches as they began, each with whether it found a provisioned environment, which serve before others start."""
+    provisioned = _provisioned(plan)
+    under_way: dict[tuple[str, int], list[float]] = {key: [] for key in provisioned}  # when those on such environments end
+    for batch in sorted(batches, key=lambda batch: batch.ended_at - batch.seconds):
+        key = batch.route, batch.table
+        _, n = provisioned.get(key, ("", 0))
+        ends = under_way.get(key, [])
+        while ends and ends[0] <= batch.ended_at - batch.seconds:
+            heapq.heappop(ends)
+        found = len(ends) < n and not batch.cold
+        if found:
+            heapq.heappush(ends, batch.ended_at)
+        yield batch, found
 
 
 def _workers(plan: Plan) -> int:
@@ -330,7 +390,8 @@ def _workers(plan: Plan) -> int:
 def memory_of(function: str, plan: Plan) -> int | None:
     """MB of a function that a batch names: what its plan says of it, or its name; ``None`` of workers."""
     first = plan.all_routes[0]
-    if len(plan.all_routes) == 1 and function == first.functions[0] and first.policy.servers is None and plan.memory_mb is not None:
+    workers = "://" in function and first.policy.servers is not None
+    if len(plan.all_routes) == 1 and function == first.functions[0] and not workers and plan.memory_mb is not None:
         return plan.memory_mb
     if "://" in function:
         return None

@@ -264,7 +264,7 @@ def _noticed(noticed: Noticed) -> Iterator[str]:
 def _spent(status: ModelStatus) -> str:
     spent = status.spent
     if spent.usd_per_million is None:
-        return "what it costs is not known"
+        return f"what it costs is not known{f': {spent.unknown}' if spent.unknown else ''}"
     since = f"{spent.usd:.4g} USD since {_date(spent.since)} UTC, " if spent.usd is not None and spent.since is not None else ""
     predicted = status.predicted_usd_per_million
     beside = f" (predicted {predicted:.4g})" if predicted is not None else ""

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import Beside, Plan, PolicyDocument, Prediction, RequestClass, Route, Slo
+from sluice.batching.documents import Beside, Plan, PolicyDocument, Prediction, RequestClass, Route, Slo, WarmEnvironments
 from sluice.buffer_service.invokers import HttpInvoker, LocalInvoker
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER, End
 from sluice.buffer_service.page.door import KEEP
@@ -127,10 +127,11 @@ async def test_the_document_tells_what_became_of_the_requests_of_each_model(func
     assert model["plan"]["digest"] == plans.plans[0].digest
 
 
-async def measured(function, invocations, **settings):
+async def measured(function, invocations, planned=None, **settings):
     """What is told of the cost after invocations of so many requests, each with what it told of its own time."""
-    plans = Plans(Plan(model="m", function="f", policy=TABLE, memory_mb=2048))
-    async with serving(function, None, plans=plans, **settings) as buffer:
+    plans = Plans(Plan(**{"model": "m", "function": "f", "policy": TABLE, "memory_mb": 2048} | (planned or {})))
+    invoker = LocalInvoker(dict.fromkeys(("f", "g", "http://a:1"), function))
+    async with serving(function, None, plans=plans, invoker=invoker, **settings) as buffer:
         telemetry = buffer.service.model("m").telemetry
         await asyncio.sleep(0)
         telemetry.came = 18
@@ -166,6 +167,25 @@ async def test_without_prices_there_is_no_cost_but_what_was_used_and_without_tim
     assert (model["cost"]["used"]["alone"], model["cost"]["used"]["usd_per_hour_alone"]) == (0, None)
     model = await measured(function, [(2, Measured())], gb_second_usd=1e-5)
     assert (model["cost"]["used"], model["invoked"]["mean_seconds"]) == (None, None)
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    ("plan", "told_of", "prices", "why"),
+    [
+        ({"function": "http://a:1"}, Measured(service=0.5), True, "what is behind HTTP serves it, and the"),
+        ({"beside": [Beside("g", TABLE)]}, Measured(service=0.5), True, "several functions serve it, and the buffer reckons with"),
+        ({"memory_mb": None}, Measured(service=0.5), True, "the plan names no memory size"),
+        ({}, Measured(), True, "no invocation told its time lately"),
+        ({"warm": WarmEnvironments(2)}, Measured(service=0.5), True, "what is kept warm is paid by the hour"),
+        ({}, Measured(service=0.5), False, "the buffer has no prices (SLUICE_GB_SECOND_USD, SLUICE_INVOCATION_USD)"),
+        ({}, Measured(service=0.5), True, ""),
+    ],
+)
+async def test_why_a_cost_is_not_known_is_told(function, plan, told_of, prices, why):
+    model = await measured(function, [(2, told_of)], plan, **({"gb_second_usd": 1e-5} if prices else {}))
+    assert model["cost"]["unknown"].startswith(why) and bool(model["cost"]["unknown"]) == bool(why)
+    assert ((model["cost"]["used"] or {}).get("usd_per_million") is None) == bool(why)
 
 
 @in_virtual_time

@@ -19,7 +19,7 @@ import redis
 from msgspec.structs import replace
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import Plan, PolicyDocument, Slo
+from sluice.batching.documents import Plan, PolicyDocument, Slo, WarmEnvironments
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.batch_stream import BATCHES, FIELD, batch_stream_key, pack_batches
@@ -155,7 +155,7 @@ def test_it_is_said_in_words(exit_of: Run, deployment: Deployment) -> None:
     assert " USD since 20" in cost and " USD per million requests, " in cost and cost.endswith(" a month")
     assert quiet.startswith("quiet: plan ")
     assert others == [
-        *(buffers, "  p95 within 200 ms: no requests", "  0 requests in 0 s", "  what it costs is not known"),
+        *(buffers, "  p95 within 200 ms: no requests", "  0 requests in 0 s", "  what it costs is not known: no batch is recorded"),
         "control: nobody plans by himself",
     ]
 
@@ -283,6 +283,53 @@ def test_workers_behind_http_cost_their_hours_where_a_price_is_told(exit_of: Run
     assert spent["usd_per_month"] == pytest.approx(HOURS_PER_MONTH)
 
 
+def test_provisioned_environments_cost_their_hours_and_less_by_the_second(exit_of: Run, deployment: Deployment) -> None:
+    """Of batches of 0.1 s one that finds another under way is on demand, as is a cold one; what was told first came 1000 s ago."""
+    first, beside, later = (batch(ago, (0.1,)) for ago in (1000.0, 999.95, 500.0))
+    deployment.put(planned(warm=WarmEnvironments(1)))
+    deployment.record("mlp", later, beside, first, batch(10, (0.1,))._replace(cold=True))
+    prices = default_prices()
+    provisioned, on_demand = prices.provisioned(885, "arm64"), 885 / 1024 * prices.gb_second("arm64")
+    spent = json.loads(exit_of("status", "--json", *deployment.where)[1])["models"][0]["spent"]
+    hours = 1000 / 3600 * provisioned.reserved_per_hour
+    usd = hours + 2 * 0.1 * (provisioned.per_second + on_demand) + 4 * prices.function.request
+    assert (spent["usd"], spent["requests"]) == (pytest.approx(usd, rel=1e-3), 4) and hours > 0.9 * usd
+    assert spent["usd"] == pytest.approx(usd, abs=0.01 * 0.1 * on_demand + 1 / 3600 * provisioned.reserved_per_hour)
+
+
+def test_environments_that_are_workers_and_pings_cost_what_they_do(exit_of: Run, deployment: Deployment) -> None:
+    prices, usd = default_prices(), {}
+    table = PolicyDocument.of(constructors.greedy(2, 3))
+    deployment.put(replace(planned(), policy=table, digest=""), planned("pinged", warm=WarmEnvironments(pinged_every=240)))
+    for model in ("mlp", "pinged"):
+        deployment.record(model, *(batch(3600 - i, (0.1,)) for i in range(3600)))
+    for told in json.loads(exit_of("status", "--json", *deployment.where)[1])["models"]:
+        usd[told["model"]] = told["spent"]["usd"]
+    provisioned, on_demand = prices.provisioned(885, "arm64"), 885 / 1024 * prices.gb_second("arm64")
+    fees = 3600 * prices.function.request
+    assert usd["mlp"] == pytest.approx(3 * provisioned.reserved_per_hour + 360 * provisioned.per_second + fees, rel=1e-3)
+    assert usd["pinged"] == pytest.approx(360 * on_demand + fees + 15 * prices.ping(885, "arm64"), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("function", "memory_mb", "recorded", "why"),
+    [
+        ("mlp", None, True, "neither the plan nor its name tells the memory size of mlp"),
+        ("http://a:1", None, True, "workers serve it, of which --worker-usd tells what an hour costs"),
+        ("mlp", 885, True, "no invocation told its time"),
+        ("mlp", 885, False, "no batch is recorded"),
+    ],
+    ids=["unnamed", "workers", "untold", "none"],
+)
+def test_why_a_cost_is_not_known_is_said(
+    function: str, memory_mb: int | None, recorded: bool, why: str, exit_of: Run, deployment: Deployment
+) -> None:
+    deployment.put(replace(planned(function=function), memory_mb=memory_mb, digest=""))
+    if recorded:
+        deployment.record("mlp", batch(10, (0.1,), function, billed=NAN, service=NAN))
+    assert f"  what it costs is not known: {why}\n" in exit_of("status", *deployment.where)[1]
+
+
 def test_workers_that_the_plan_does_not_ask_have_no_hours(exit_of: Run, deployment: Deployment) -> None:
     deployment.put(planned())
     deployment.record("mlp", batch(10, (0.1,)), batch(10, (0.1,), "http://gone:1"))
@@ -393,6 +440,8 @@ async def test_a_buffer_tells_the_same_without_a_redis(exit_of: Run) -> None:
         assert promise == {"percentile": 95.0, "latency": 0.5, "late_percent": 0.0, "kept": True, "exact": False}
         assert told["digest"] == plan(policy).digest and told["spent"]["usd"] is None
         assert (told["unanswered"]["by_error"], told["other_plans"]) == ({}, [])
+        _, said, _ = await asyncio.to_thread(exit_of, "status", "m", "--url", buffer.url)
+        assert "  what it costs is not known: the plan names no memory size\n" in said
 
 
 async def test_a_callers_mistake_breaks_no_promise_here_nor_where_control_or_the_metrics_count(
