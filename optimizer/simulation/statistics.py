@@ -262,8 +262,13 @@ class Statistics:
         return replace(run, serving=serving, cost=sum((side.cost for side in serving), self._cost_of_buffer(serving)))
 
     def _cost_of_buffer(self, serving: Sequence[ServingStatistics]) -> BatchCost:
-        """USD per answered request of what stands before all; where one function serves without batching that is nothing."""
-        alone = len(serving) == 1 and serving[0].serving.elastic and self._deployment.max_batch_size == 1
+        """USD per answered request of what stands before all; where one function serves without batching that is nothing.
+
+        Also where some of its environments are provisioned: its platform goes to others by itself.
+        """
+        sides = [side.serving for side in serving]
+        of_one_function = len({side.function for side in sides}) == 1 and all(side.elastic or side.provisioned for side in sides)
+        alone = of_one_function and any(side.elastic for side in sides) and self._deployment.max_batch_size == 1
         if alone and not self._buffered:
             return BatchCost()
         assert isinstance(self._deployment, Deployment)

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import Beside, Plan, PolicyDocument, ProfilePoint, Route, ServiceProfile, ServiceTime, write
+from sluice.batching.documents import (
+    Beside,
+    Plan,
+    PolicyDocument,
+    ProfilePoint,
+    Route,
+    ServiceProfile,
+    ServiceTime,
+    WarmEnvironments,
+    write,
+)
 from sluice.optimizer.baselines import NAMES, all_names
 from tests.cli.conftest import Document, Run
 
@@ -195,6 +205,25 @@ def test_what_stands_before_workers_is_billed_as_recommended(
     assert moved[0] == pytest.approx(moved[1]) and min(moved[0]) > 0
     assert moved[2] == pytest.approx([moved[0][0], 0.0])
     assert costs[0]["fixed_per_month"] == costs[1]["fixed_per_month"] == costs[2]["fixed_per_month"] > 0
+
+
+def test_nothing_stands_before_a_function_without_batching_that_is_kept_warm(
+    tmp_path: Path, document_of: Document, asked: tuple[str, ...], profile: str
+) -> None:
+    Path(profile).write_text(json.dumps(json.loads(Path(profile).read_text()) | {"request_bytes": 2000, "answer_bytes": 500}))
+    fixed, moved = {}, {}
+    for name, table, warm in (
+        ("provisioned", policies.no_batching(), {"warm": WarmEnvironments(2)}),
+        ("pinged", policies.no_batching(), {"warm": WarmEnvironments(pinged_every=240)}),
+        ("batches", policies.size_or_timeout(4, 0.02), {"warm": WarmEnvironments(2)}),
+        ("queue", policies.greedy(1, 2), {}),
+    ):
+        plan = Plan(model="m", function="mlp-1769", policy=PolicyDocument.of(table), memory_mb=1769, **warm)
+        (tmp_path / "plan.json").write_bytes(write(plan))
+        (run,) = document_of(*asked, "--memory", "1769", "--policy", str(tmp_path / "plan.json"))["policies"].values()
+        fixed[name], moved[name] = run["cost"]["fixed_per_month"], run["cost"]["terms"]["load_balancer"]
+    assert fixed["provisioned"] == fixed["pinged"] == moved["provisioned"] == moved["pinged"] == 0
+    assert fixed["batches"] == fixed["queue"] > 0 and moved["batches"] == pytest.approx(moved["queue"]) and moved["queue"] > 0
 
 
 def test_workers_are_as_many_as_are_there(tmp_path: Path, document_of: Document, asked: tuple[str, ...]) -> None:
