@@ -47,6 +47,8 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from sluice.buffer_service.addresses import addresses_of
+
 MOST_CALLS = 10_000  # in a pipe and before it: a queue has one at a time
 MOST_BYTES = 1024 * 1024  # that wait to be written; one call may have more
 LARGE = 64 * 1024  # bytes of a word from which on it is written from where it lies
@@ -116,7 +118,15 @@ class Endpoint:
             await loop.create_unix_connection(lambda: protocol, told.path)
             return
         context = told.ssl_context.get() if isinstance(told, redis.SSLConnection) else None
-        transport, _ = await loop.create_connection(lambda: protocol, told.host, told.port, ssl=context)
+        name, failure = told.host if context is not None else None, OSError(f"{told.host} has no address")
+        for address in await addresses_of(told.host, told.port):
+            try:
+                transport, _ = await loop.create_connection(lambda: protocol, address, told.port, ssl=context, server_hostname=name)
+                break
+            except OSError as error:
+                failure = error
+        else:
+            raise failure
         if told.socket_keepalive and (opened := transport.get_extra_info("socket")) is not None:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in told.socket_keepalive_options.items():

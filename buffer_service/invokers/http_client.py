@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import functools
-import ipaddress
 import os
 import re
 import socket
@@ -22,6 +21,7 @@ from functools import lru_cache
 from typing import NamedTuple, cast
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
+from sluice.buffer_service.addresses import addresses_of
 from sluice.buffer_service.invokers.http_exchange import DONE, HEAD, HttpExchange, NotHttp
 from sluice.buffer_service.invokers.port import BatchTooLarge, NoRoomForAnswer
 from sluice.http.pieces import Pieces
@@ -181,7 +181,7 @@ class HttpClient:
         try:
             context = await _tls_context() if origin.tls else None
             async with asyncio.timeout(self._patience):
-                addresses = await _addresses(origin)
+                addresses = await addresses_of(origin.host, origin.port)
             for address in addresses:
                 try:
                     async with asyncio.timeout(self._patience / len(addresses)):
@@ -358,15 +358,6 @@ def _not_connected(place: str, error: OSError) -> NotConnected:
         return NotConnected(f"{place}: {error}")
     said = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
     return NotConnected(f"{place}: {said or error}", error.errno)
-
-
-async def _addresses(origin: Origin) -> list[str]:
-    """Of a name what the system knows, each once, in its order."""
-    try:
-        return [str(ipaddress.ip_address(origin.host))]
-    except ValueError:
-        found = await asyncio.get_running_loop().getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 async def _tls_context() -> ssl.SSLContext:

@@ -333,11 +333,11 @@ async def test_tls_is_spoken_with_who_is_trusted_alone(certificate, monkeypatch)
 
 
 async def test_each_address_of_a_name_is_tried_and_who_takes_no_connection_in_time_is_passed_over(monkeypatch):
-    async def addresses(origin):
+    async def addresses(host, port):
         return ["127.0.0.2", "127.0.0.1"]
 
     server = Server()
-    monkeypatch.setattr(http_client, "_addresses", addresses)
+    monkeypatch.setattr(http_client, "addresses_of", addresses)
     async with server.running() as url, asking(patience=2.0) as post:
         assert (await post(url)).body == b"ok"  # nobody listens at the first
 
