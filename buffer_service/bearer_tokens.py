@@ -14,6 +14,7 @@ A token that was verified is known again by its digest until it expires or the i
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import logging
 import time
@@ -175,8 +176,8 @@ def read_jwks(document: bytes) -> dict[str, Any]:
         if each.get("alg", ALGORITHM) != ALGORITHM or not isinstance(each.get("kid"), str) or len(keys) == MAX_KEYS:
             continue
         try:
-            key = RSAKey.import_key({name: each[name] for name in ("kty", "n", "e")})  # never what is private
-            if key.public_key.key_size >= LEAST_BITS:
+            if _bits(each["n"]) >= LEAST_BITS:  # of a shorter one the library warns
+                key = RSAKey.import_key({name: each[name] for name in ("kty", "n", "e")})  # never what is private
                 keys.setdefault(each["kid"], key)
         except (JoseError, ValueError, TypeError, KeyError):
             continue
@@ -184,6 +185,11 @@ def read_jwks(document: bytes) -> dict[str, Any]:
         bool(keys), "JWK set", f"{len(document)} bytes", f"with an RSA key of {LEAST_BITS} bits or more for {ALGORITHM}, with a kid"
     )
     return keys
+
+
+def _bits(modulus: str) -> int:
+    """The length of a number in base64url; raises ``ValueError`` or ``TypeError`` for what is none."""
+    return int.from_bytes(base64.urlsafe_b64decode(f"{modulus}==")).bit_length()
 
 
 class JwksFollower:

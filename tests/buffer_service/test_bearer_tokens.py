@@ -42,6 +42,10 @@ def jwks(*keys, **more):
     return json.dumps({"keys": [key.as_dict(private=False) | more for key in keys]}).encode()
 
 
+def base64url(number):
+    return base64.urlsafe_b64encode(number.to_bytes((number.bit_length() + 7) // 8)).decode().rstrip("=")
+
+
 def signed(claims=CLAIMS, key=KEY, header=None):
     payload = claims if isinstance(claims, bytes) else json.dumps(claims).encode()
     return jws.serialize_compact({"alg": "RS256", "kid": "one"} | (header or {}), payload, key).encode()
@@ -138,7 +142,8 @@ SETS = {
     "half": (b"{", "a JSON object with keys"),
     "list": (b"[]", "a JSON object with keys"),
     "empty": (b"{}", "with an RSA key of 2048 bits"),
-    "short": (jwks(RSAKey.generate_key(1024, {"kid": "one"}, auto_kid=False)), "with an RSA key of 2048 bits"),
+    "short": (jwks(KEY, n=base64url(2**1023 + 1)), "with an RSA key of 2048 bits"),
+    "nearly": (jwks(KEY, n=base64url(2**2046 + 1)), "with an RSA key of 2048 bits"),
     "for encryption": (jwks(KEY, use="enc"), "with an RSA key of 2048 bits"),
     "other algorithm": (jwks(KEY, alg="RS512"), "with an RSA key of 2048 bits"),
     "garbage": (b'{"keys": [{"kty": "RSA", "kid": "one", "n": "?", "e": 1}, 3]}', "with an RSA key of 2048 bits"),
@@ -146,6 +151,7 @@ SETS = {
 }
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", SETS)
 def test_a_set_without_a_key_that_can_be_used_is_refused(name):
     document, why = SETS[name]
