@@ -38,6 +38,8 @@ def class_option(command: Command) -> Command:
             require_none_given(ARRIVALS, f"{beside}, which has those of each application")
             require_none_given(("slo_texts", "percentile"), f"{beside}, which has that of each application")
             require_none_given(("sizes", "size_column"), f"{beside}: {ONE_SIZE}")
+            if others["objective"] != "cost":  # which would ask for --max-cost, that applications cannot have
+                require_none_given(("objective",), f"cost beside {OPTION}")
         return command(applications=read_applications(class_texts), **others)
 
     return with_classes

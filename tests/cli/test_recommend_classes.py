@@ -92,6 +92,7 @@ def test_workers_compete_and_the_plan_that_has_them_is_simulated(
         (["--class", "a:nan:0.2"], "--class: 'a:nan' is not allowed; allowed: a rate above 0, in requests/s"),
         (["--class", "a:5:0.2", "--slo", "0.1"], "--slo: '0.1' is not allowed; allowed: none beside --class"),
         (["--class", "a:5:0.2", "--percentile", "99"], "--percentile: 99.0 is not allowed; allowed: none beside --class"),
+        (["--class", "a:5:0.2", "--objective", "latency"], "--objective: 'latency' is not allowed; allowed: cost beside --class"),
         (["--class", "a:5:0.2", "--poisson", "3"], "--poisson: 3.0 is not allowed; allowed: none beside --class"),
         (["--class", "a:5:0.2", "--mmpp2", "1,2,3,4"], "--mmpp2: '1,2,3,4' is not allowed; allowed: none beside --class"),
         (["--class", "a:5:0.2", "--trace", "t.csv"], "none beside --class: sluice simulate --policy PLAN"),
