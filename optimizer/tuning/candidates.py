@@ -35,7 +35,7 @@ from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.words import leaves
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
-from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.service.times import ServiceTimes, service_times
 from sluice.optimizer.traces.trace import Trace
 from sluice.optimizer.tuning.latest_fit import FITTED
 from sluice.optimizer.tuning.proposal import Proposal
@@ -82,17 +82,30 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
         behind = behind or (service, table.policy.max_batch_size)
         least = min(least, held.cost.in_all(arrivals.arrival_rate))
         yield _of(held, setup, "last moment")
-        whole = last_moment(service.up_to(min(service.max_batch_size, setup.max_batch_size)), setup.slos)
+        whole = _last_moment_of(setup, service)
         if whole is not None and whole != table.policy:  # where the largest batch is the cheapest by what is not quite known
-            mb = service.memory_mb
-            plan = _plan(setup, setup.function_at(mb), PolicyDocument.of(whole), (), mb)
-            yield Proposal(f"last moment, {mb} MB, {leaves(whole)}", plan)
+            yield _waiting(setup, service.memory_mb, whole)
     for part in BUDGETS:
         slos = [Slo(slo.latency, 100 - part * (100 - slo.percentile)) for slo in question.promised]
         found = cheapest_timeout(settings, slos)
         if found is not None and found.batch_size > 1:
             yield _of(found, setup, "size or timeout")
     yield from _with_workers(setup, question, least, behind)
+
+
+def to_last_moment(setup: TuningSetup, profile: ServiceProfile, memory_mb: int) -> Proposal | None:
+    """A memory size (MB) with the table that waits to the last moment; ``None`` where it answers nobody in time."""
+    table = _last_moment_of(setup, service_times(profile, memory_mb))
+    return None if table is None else _waiting(setup, memory_mb, table)
+
+
+def _last_moment_of(setup: TuningSetup, service: ServiceTimes) -> Policy | None:
+    return last_moment(service.up_to(min(service.max_batch_size, setup.max_batch_size)), setup.slos)
+
+
+def _waiting(setup: TuningSetup, memory_mb: int, table: Policy) -> Proposal:
+    plan = _plan(setup, setup.function_at(memory_mb), PolicyDocument.of(table), (), memory_mb)
+    return Proposal(f"last moment, {memory_mb} MB, {leaves(table)}", plan)
 
 
 def _with_workers(

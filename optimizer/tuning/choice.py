@@ -14,6 +14,7 @@ from sluice.optimizer.tuning.trials import LEAST_QUICKER, MOST, Tried
 SAME_COST = 0.001  # of it, up to which plans cost the same: the one in force stays, or the one with the fewest late comes
 ROOM = 0.5  # of what a promise allows to be late: what uses more comes neither to be quicker in the mean nor where it is unsure
 DEAR, HALF = 2.0, 0.5  # so many times the cost buys no certainty, and is paid where no more than this part fails
+SURE_OF_COST = 0.9  # two-sided, of what a change saves: who errs pays a little more for a while, and breaks nothing
 BROKEN = 5.0  # windows: what a window costs in which a promise is broken, beside what its requests do
 
 

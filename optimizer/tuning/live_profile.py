@@ -34,10 +34,14 @@ from sluice.batching.quantiles import quantile_points
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.isotonic import in_order
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("sluice.optimizer.special_functions")
 
 KEPT = 256  # batches of a setting
 FEWEST = 8  # batches from which a ratio, or a size without a profile, counts
 SURELY = NormalDist().inv_cdf(1 - 1e-6)  # standard errors: as rare of times that are alike as is asked of a service alarm
+ONE_ERROR = NormalDist().cdf(1)  # one-sided, that what is expected is off by no more than its standard error
 FARTHEST = 3.0  # standard deviations: three batches at the least are sure of something, as 3 * 3 > SURELY * sqrt(3)
 RESTARTED = 4  # batches that count where times have just changed
 LEAST_SPREAD = 0.02  # of the quantiles of a time over its mean, from which a linear law has a spread beside it
@@ -50,6 +54,7 @@ COLD_KEPT = 4096  # batches of a memory size among which the cold ones are count
 INITS_KEPT = 64
 BETWEEN = 0.05  # standard deviation of the logarithm of a ratio from size to size
 BETWEEN_MEMORY = 0.10  # and from memory size to memory size
+DIFFERENT = 2 * BETWEEN_MEMORY  # beyond which a profile is wrong of one of its memory sizes
 PRIOR_SPREAD, PRIOR_WEIGHT = 0.1, 4.0  # of the logarithm of one time, and the batches that this stands for
 
 
@@ -273,8 +278,38 @@ class LiveProfile:
             points.append(ProfilePoint(self._alone, size, time, mean + BILLED_UP))
         return points
 
+    def wrong_by(self) -> float:
+        """Of a memory size that was not measured, the logarithm of the ratio by which it may be off what is expected of it.
+
+        0 unless some size that was measured is surely off the profile by more than ``DIFFERENT``, as sizes are of any profile.
+        Else |z| of the only one that was, the logarithm of its ratio to the profile, which may be its own error or that of all;
+        of k the standard error of a (k + 1)-th of them, s sqrt(1 + 1/k) of Student's law, s their deviation beyond sampling.
+        """
+        levels = []
+        for memory_mb, found in self._seen().items():
+            if not self._whole and self.measured(memory_mb) >= FEWEST:
+                weights = [1 / (variance + BETWEEN**2) for _, _, variance in found]
+                level = sum(x * weight for (_, x, _), weight in zip(found, weights, strict=True)) / sum(weights)
+                levels.append((level, 1 / sum(weights)))
+        if not any(abs(level) - 2 * sqrt(variance) > DIFFERENT for level, variance in levels):
+            return 0.0
+        off, variances = np.array(levels).T
+        k = len(off)
+        if k == 1:
+            return abs(float(off[0]))
+        apart = max(0.0, float(off.var(ddof=1) - variances.mean()))
+        return float(special.stdtrit(k - 1, ONE_ERROR)) * sqrt(apart * (1 + 1 / k))
+
+    def measured(self, memory_mb: int) -> int:
+        """How many warm batches are known of a memory size (MB)."""
+        return sum(setting.n for (mb, _), setting in self._settings.items() if mb == memory_mb)
+
     def _ratios(self) -> _Ratios:
-        seen: dict[int, list[tuple[int, float, float]]] = {}  # size, logarithm of the ratio, its variance
+        return _Ratios(self._seen())
+
+    def _seen(self) -> dict[int, list[tuple[int, float, float]]]:
+        """Of each memory size, the batch sizes that were seen, the logarithm of their ratio to the profile, and its variance."""
+        seen: dict[int, list[tuple[int, float, float]]] = {}
         for (memory_mb, size), setting in sorted(self._settings.items()):
             times = _times(self.known, memory_mb)
             if times is None or size > times.max_batch_size:
@@ -283,7 +318,7 @@ class LiveProfile:
             expected = self._expected(memory_mb, times, size)
             if mean > 0 and expected > 0:
                 seen.setdefault(memory_mb, []).append((size, log(mean / expected), setting.relative_variance()))
-        return _Ratios(seen)
+        return seen
 
     def _expected(self, memory_mb: int, times: ServiceTimes, size: int) -> float:
         """Mean service time of a size in the profile, s: of its means, which the quantiles, cut at their ends, need not have."""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec.structs import replace
 
-from sluice.batching.documents import LinearServiceTime, Plan, ServiceProfile, ServiceTime
+from sluice.batching.documents import Plan, ServiceProfile
 from sluice.batching.errors import require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import INF
@@ -24,6 +23,7 @@ from sluice.optimizer.simulation.queue_run import Progress, QueueRun, checked_ti
 from sluice.optimizer.tuning.decision import Decision
 from sluice.optimizer.tuning.deployments import deployment_of, way_to_servers
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+from sluice.optimizer.tuning.stretched import stretched
 from sluice.optimizer.tuning.tuner import Tuner
 
 STEP = 1.0  # s
@@ -360,23 +360,3 @@ class _Route:
             )
             for side in deployment.serving
         ]
-
-
-def stretched(profile: ServiceProfile, factor: float) -> ServiceProfile:
-    """The same function, whose batches take ``factor`` times as long."""
-    if factor == 1:
-        return profile
-    if profile.service_time is not None:
-        law = profile.service_time
-        return replace(profile, service_time=LinearServiceTime(law.intercept * factor, law.slope * factor))
-    points = [
-        replace(
-            point,
-            service_time=ServiceTime(
-                point.service_time.mean * factor, [(q, s * factor) for q, s in point.service_time.quantiles], point.service_time.n
-            ),
-            billed_duration=point.billed_duration * factor,
-        )
-        for point in profile.points
-    ]
-    return replace(profile, points=points)

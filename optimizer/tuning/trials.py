@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -60,6 +61,12 @@ class Trials:
         """So many requests wait at the beginning: a plan that carries what comes and no more would be late for long."""
         self.waiting = waiting
         self.all_times = [np.concatenate([np.full(waiting, times[0]), times]) for times in self.all_times]
+
+    def supposing(self, profile: ServiceProfile) -> Trials:
+        """The same decision, were these the service times."""
+        other = copy(self)
+        other.profile = profile
+        return other
 
     def compare(self, tried: Sequence[Tried], warm: set[str]) -> None:
         """Judge plans by the windows that some of those tried kept, and as these functions have environments."""

@@ -10,7 +10,9 @@ these the cheapest. It takes the place of the one in force where what it saves, 
 change costs, in as long as that one has served: nobody knows for how long the next one will, and who changes when as much could
 have been saved loses no more by waiting than by the change. ``kept_in`` counts at the least and the ``horizon`` at the most. Where
 the one in force does not surely keep the promises, it goes to what does, unless that costs more than the windows are worth that
-would break them (``choice.py``). (docs/control.md)
+would break them (``choice.py``). Who waits for a plan to be cheaper by the profile never learns where that is wrong: once
+measurements show so, a memory size that may be cheaper is tried with a few requests, for less than that may save, and once an hour
+at the most (``doubt.py``). (docs/control.md)
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
-from math import ceil, inf, isfinite
+from math import ceil, expm1, inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -36,9 +38,9 @@ from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
-from sluice.optimizer.tuning.canary import plain, require_plain, single_route, trying
+from sluice.optimizer.tuning.canary import CANARY, plain, require_plain, single_route, trying
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
-from sluice.optimizer.tuning.choice import Choice, choose
+from sluice.optimizer.tuning.choice import SURE_OF_COST, Choice, choose
 from sluice.optimizer.tuning.decision import Decision, Kind, Trigger
 from sluice.optimizer.tuning.deployments import deployment_of, way_to_servers
 from sluice.optimizer.tuning.drift import ServiceWatch
@@ -62,7 +64,6 @@ LATENCIES_KEPT = 4096  # by which the bias is found
 LATEST = 64  # of them, that tell how many wait
 UNSURE = "nothing surely keeps the promise"
 MOST_CORRECTIONS = 16  # settings of which a decision tells what was measured less predicted
-SURE_OF_COST = 0.9  # two-sided, of what a change saves: who errs pays a little more for a while, and breaks nothing
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
 
@@ -124,6 +125,8 @@ class Tuner:
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
         self._in_trial = 0  # batches of what is tried beside the plan in force
+        self._doubting = ""  # the digest of the plan that tries a memory size of which the profile may be wrong,
+        self._doubted: dict[int, float] = {}  # and when (s) each was tried so
         self._bias = 0.0
         self._fell = False  # the rate, and was seen since then for a moment only
 
@@ -154,8 +157,8 @@ class Tuner:
         came = [batch for batch in own if batch.first_came >= self._since]  # who waited before it came is no proof against a plan
         for promise in self._promises:
             promise.see(came)
-        if self._services is not None:
-            self._services.see(batches)
+        if self._services is not None:  # what is tried out of doubt takes another time, and that is no change
+            self._services.see([batch for batch in batches if batch.route != CANARY or batch.digest != self._doubting])
         self._way.see(came)
         self._outcome.see(came)
         self._before = None if own else self._before
@@ -380,6 +383,8 @@ class Tuner:
             self._restart(self._services.alarm.since)
         elif since and self.live.other_since(min(since)):  # by less than is told unasked, but a table to the last moment is late
             self._restart(min(since))
+        elif self._tried_from_doubt and self._canary_told() and self._services is not None and self.function is not None:
+            self._services.refreshed(self.function)  # of what was tried as it was measured, be it to serve
         self._way.settle()
         self._rate.clear()
         self._burstiness.clear()
@@ -400,10 +405,17 @@ class Tuner:
             if function is not None:
                 self._services.refreshed(function)
 
+    @property
+    def _tried_from_doubt(self) -> bool:
+        """Whether something is tried that the profile has dearer than what serves (``doubt.py``)."""
+        return self._plan is not None and self._plan.digest == self._doubting
+
     def _canary_told(self) -> bool:
         """Whether each function that is tried was measured, or as much as that takes of all: some seldom serve of a share."""
         assert self._plan is not None
         names, enough = self._plan.routes[1].functions, self.settings.canary_batches
+        if self._tried_from_doubt:
+            return self._in_trial >= enough or all(self.live.measured(self.setup.memory_of(name) or 0) >= FEWEST for name in names)
         return self._in_trial >= enough * len(names) or all(self._tried.get(name, 0) >= enough for name in names)
 
     def _new_trials(self, profile: ServiceProfile, times: Array, now: float) -> Trials:
@@ -599,6 +611,9 @@ class Tuner:
             plan, why = self._change(of, trigger, held, choice, serving, saving_each, change, horizon)
         if plan is not None:
             self._changed, self._awaited = now, plan.digest
+        elif serving is not None and (doubted := self._doubt(trigger, held, serving, of.rate * horizon)):
+            plan, why = doubted  # which changes little: what comes of it need not wait
+            self._awaited = plan.digest
         serves = serving if serving is not None and (plan is None or plan.routes) else best
         unbatched = [one for one in tried if single_route(one.proposal.plan).policy.kind == "no_batching"]
         alone = min(unbatched, key=lambda one: (not one.keeps, one.usd), default=None)
@@ -660,7 +675,8 @@ class Tuner:
         assert self._plan is not None
         settings, best, kept = self.settings, choice.best, bool(choice.fit)
         in_trial = bool(self._plan.routes)
-        back = plain(self._plan, self._plan.routes[0], self.setup) if in_trial and self._canary_told() else None
+        ends = in_trial and (self._canary_told() or (self._tried_from_doubt and trigger.kind == "promise"))
+        back = plain(self._plan, self._plan.routes[0], self.setup) if ends else None
         stays = "the plan stays" if back is None else "the plan stays, without what was tried beside it"
         if best is serving:
             likely = f" that most likely keeps the promise; {_certainty(choice)}" if choice.certainty else ""
@@ -704,6 +720,32 @@ class Tuner:
         if unmeasured and not broken and not set(unmeasured) <= its:
             return trying(self._base, best.proposal.plan, settings.canary), f"{why}; {unmeasured[0]} is tried with a share first"
         return best.plan(), why
+
+    def _doubt(self, trigger: Trigger, held: _Held | None, serving: Tried, requests: float) -> tuple[Plan, str] | None:
+        """The plan that tries a memory size that was not measured, as the profile is wrong of others, and why; or ``None``."""
+        assert self._plan is not None
+        setup, now, wrong_by = self.setup, serving.of.now, self.live.wrong_by()
+        if wrong_by == 0 or setup.servers is not None or self._plan.routes or trigger.kind in ("promise", "service"):
+            return None
+        unknown = [
+            mb
+            for mb in setup.memory_sizes
+            if mb in serving.of.profile.memory_sizes
+            and self.live.measured(mb) < FEWEST
+            and now >= self._doubted.get(mb, -inf) + self.settings.horizon
+            and now >= self._shunned.get(setup.function_at(mb), now)
+        ]
+        if not unknown:
+            return None
+        from sluice.optimizer.tuning.doubt import doubted
+
+        found = doubted(serving, self._base, wrong_by, unknown, requests)
+        if found is None or self._too_early(now, trigger, held):
+            return None
+        self._doubting, self._doubted[found.memory_mb] = found.plan.digest, now
+        wrong = f"what is not measured may be {100 * expm1(wrong_by):.2g} % off what is expected of it"
+        may = f"{found.memory_mb} MB then saves {1e6 * found.saving:.3g} USD per million requests"
+        return found.plan, f"{serving.proposal.name} serves on; {wrong}, and {may}: it is tried with a share"
 
     def _too_early(self, now: float, trigger: Trigger, held: _Held | None) -> str:
         """Why a change that only saves waits, or ``""``: it is decided about again when that is over, or after a period at most.

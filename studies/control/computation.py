@@ -28,7 +28,8 @@ from sluice.optimizer.tuning.canary import single_route
 from sluice.optimizer.tuning.candidates import every_load, fitted, propose, unbatched
 from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.setup import TuningSetup
-from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans, stretched
+from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans
+from sluice.optimizer.tuning.stretched import stretched
 
 from ..perceptron import BATCH_SIZES, profile
 from ..publishing import EXCERPT

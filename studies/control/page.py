@@ -67,7 +67,9 @@ def page(rows: Sequence[Row]) -> str:
                 a minute, which a stall and what it held back do not: what waits for that is decided about again when it is
                 over, or after five minutes. A memory size of which no batch was measured gets 5 % of the requests until 32
                 were, or as many for each function that is tried, as some serve larger batches than come of a share; without the
-                workers that it is to stand beside. A broken promise, or service times that have changed, is acted on at once;
+                workers that it is to stand beside. Where the profile is surely wrong of what was measured, a size that it has
+                dearer may be [tried with fewer](live-control.md#models-that-plan-themselves). A broken promise, or service
+                times that have changed, is acted on at once;
                 but not what a lower rate would break that was seen for less than a minute, or for ten requests: after a silence
                 nobody knows yet what comes, and nobody was late. Where nothing surely keeps the promise, a plan that has not
                 broken it where it was rehearsed stays, too: of a few hundred requests no plan is sure of the hundredth that may

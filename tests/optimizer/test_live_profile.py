@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServicePr
 from sluice.batching.errors import InvalidInput
 from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.service.times import service_times
-from sluice.optimizer.tuning.live_profile import KEPT, MOST_SETTINGS, RESTARTED, LiveProfile
+from sluice.optimizer.tuning.live_profile import FEWEST, KEPT, MOST_SETTINGS, RESTARTED, LiveProfile
 from tests.optimizer.live_batches import OVERHEAD, batches, mean_time, profile
 
 
@@ -65,6 +66,43 @@ def test_a_few_batches_move_the_profile_only_as_far_as_their_error_allows() -> N
         errors.append(max(abs(p.service_time.mean / mean_time(p.batch_size) - 1) for p in points_of(live).values()))
     assert errors[0] < 0.08
     assert errors[1] < 0.04
+
+
+def test_what_is_not_measured_may_be_as_far_off_as_the_only_size_that_was() -> None:
+    live = LiveProfile(profile((512, 1024, 2048)))
+    live.see(batches(FEWEST - 1, 0, 2.0))
+    assert live.wrong_by() == 0  # too few tell nothing
+    live.see(batches(400, 1, 2.0))
+    assert live.wrong_by() == pytest.approx(np.log(2.0), abs=0.04)
+    faster = LiveProfile(profile())
+    faster.see(batches(400, 1, 0.5))
+    assert faster.wrong_by() == pytest.approx(np.log(2.0), abs=0.04)
+
+
+def test_of_several_sizes_what_they_differ_by_says_how_far_off_another_may_be() -> None:
+    alike, apart = (LiveProfile(profile((512, 1024, 2048))) for _ in range(2))
+    for live, other in ((alike, 2.0), (apart, 1.3)):
+        live.see(batches(400, 0, 2.0))
+        live.see(batches(400, 1, other, memory_mb=1024))
+    assert alike.wrong_by() < 0.1  # all are off by as much, as it seems
+    student = np.tan(np.pi * (NormalDist().cdf(1) - 0.5))  # of one degree of freedom
+    assert apart.wrong_by() == pytest.approx(student * np.log(2 / 1.3) / np.sqrt(2) * np.sqrt(1.5), rel=0.15)
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.0, 1.15])
+def test_a_profile_that_is_off_by_as_much_as_any_is_not_wrong(factor: float) -> None:
+    live = LiveProfile(profile())
+    for seed in range(5):
+        live.see(batches(20, seed, factor))
+        assert live.wrong_by() == 0
+
+
+def test_a_law_for_all_memory_sizes_and_what_was_learned_are_wrong_of_none() -> None:
+    law = LiveProfile(ServiceProfile(function="model-{memory_mb}", service_time=LinearServiceTime(0.013, 0.004), max_batch_size=16))
+    learned = LiveProfile(function="model-{memory_mb}")
+    for live in (law, learned):
+        live.see(batches(400, 0, 3.0))
+        assert live.wrong_by() == 0 and live.measured(512) == 400 and live.measured(1024) == 0
 
 
 def test_it_follows_a_drift_once_the_old_batches_are_forgotten() -> None:

@@ -36,7 +36,7 @@ from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.tuning import candidates
-from sluice.optimizer.tuning.canary import CANARY, plain, single_route, trying
+from sluice.optimizer.tuning.canary import CANARY, SERVING, plain, single_route, trying
 from sluice.optimizer.tuning.candidates import unbatched
 from sluice.optimizer.tuning.changes import Alarm
 from sluice.optimizer.tuning.day_counts import BUCKET, DAY, MOST_BUCKETS
@@ -46,7 +46,8 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans, stretched
+from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans
+from sluice.optimizer.tuning.stretched import stretched
 from sluice.optimizer.tuning.trials import Trials, Tried
 from sluice.optimizer.tuning.tuner import Tuner
 
@@ -532,6 +533,139 @@ def test_a_memory_size_that_was_never_measured_gets_a_share_first() -> None:
     assert [route.share for route in tried[0].routes] == [0.95, 0.05]
     assert tried[0].routes[0].function == "f-1769" and "f-885" in tried[0].routes[1].functions
     assert run.plans[-1][1].function == "f-885"
+
+
+def scaled(profile: ServiceProfile, factors: dict[int, float]) -> ServiceProfile:
+    """The same function, whose batches take so many times as long by memory size (MB)."""
+    points = [
+        point
+        for mb in profile.memory_sizes
+        for point in stretched(structs.replace(profile, points=profile.points_at(mb)), factors.get(mb, 1.0)).points
+    ]
+    return structs.replace(profile, points=points)
+
+
+@pytest.mark.parametrize("factor", [0.4, 1.6])
+def test_a_size_that_a_wrong_profile_has_dearer_is_tried_with_few_and_serves_where_it_is_cheaper(factor: float) -> None:
+    """By the profile the smaller size costs 1.2 times as much, and the one that serves takes two thirds of its time."""
+    known = scaled(profile_of(885, 1769), {885: 1.2})
+    truth = scaled(profile_of(885, 1769), {885: factor, 1769: 1.5})
+    times = poisson_times(20, 8000)
+    run = simulate_control(TuningSetup("m", (SLO,), known), times, truth=truth)
+    trials = [(at, plan) for at, plan in run.plans if plan.routes]
+    assert [plan.routes[1].share for _, plan in trials] == [0.025]  # all of whom may be late, and as many more
+    assert trials[0][1].routes[1].functions == ["f-885"] and trials[0][1].routes[1].policy.kind == "no_batching"
+    ended = next(decision for decision in run.decisions if decision.at > trials[0][0])
+    assert ended.trigger.kind == "canary" and ended.trigger.words.endswith("batches were measured of f-885")
+    tried = TuningSettings().canary_batches
+    assert ended.at - trials[0][0] < tried / (20 * 0.025)
+    assert "service" not in {decision.trigger.kind for decision in run.decisions if decision.at > ended.at}
+    assert run.plans[-1][1].function == ("f-885" if factor < 1 else "f-1769")
+    assert (run.late_by_window(300.0, SLO.latency)[1] < 0.05 * run.late_by_window(300.0, SLO.latency)[0]).all()
+
+
+def test_where_the_profile_is_right_nothing_that_it_has_dearer_is_tried() -> None:
+    known = scaled(profile_of(885, 1769), {885: 1.2})
+    run = simulate_control(TuningSetup("m", (SLO,), known), poisson_times(20, 8000), truth=stretched(known, 1.1))
+    assert not any(plan.routes for _, plan in run.plans)
+
+
+class Doubting:
+    """A tuner of whose sizes the one that serves takes 1.5 times as long as the profile says, and the other was not measured."""
+
+    def __init__(self, slo: Slo = SLO, rate: float = 20.0) -> None:
+        self.tuner = Tuner(TuningSetup("m", (slo,), scaled(profile_of(885, 1769), {885: 1.2})))
+        self.times = poisson_times(rate, 6000)
+        self.now = float(self.times[-1])
+        plan = structs.replace(plan_without_batching(1769), slo=slo, digest="")
+        self.tuner.in_force(plan, float(self.times[0]))
+        self.tuner.arrived(self.times)
+        self.serve(plan)
+        best = self.decide(self.now).plan
+        assert best is not None and not best.routes and best.function == "f-1769"
+        self.tuner.in_force(best, self.now)
+        self.best = best
+
+    def serve(self, plan: Plan, n: int = 500) -> None:
+        """That many batches ended until now, of the size that serves."""
+        took = 0.0105, 0.0105, 0.011, False, 0, (0.0105,)
+        self.tuner.batches([MeasuredBatch(self.now - k / 20, "", 0, "f-1769", plan.digest, 1, *took) for k in reversed(range(n))])
+
+    def tried(self, plan: Plan, seconds: float, n: int = 9) -> None:
+        """So many batches ended of the other size, each after so many seconds."""
+        self.tuner.in_force(plan, self.now)
+        took = seconds, seconds, seconds, False, 0, (seconds,)
+        self.tuner.batches([MeasuredBatch(self.now + k, CANARY, 0, "f-885", plan.digest, 1, *took) for k in range(n)])
+
+    def decide(self, now: float) -> Decision:
+        self.now = now
+        return self.tuner.decide(now, Trigger("periodic", now, ""))
+
+
+def test_a_size_is_tried_out_of_doubt_once_an_hour_at_the_most_however_often_service_times_change() -> None:
+    doubting, tried = Doubting(), []
+    begin = doubting.now
+    for after in (300.0, 900.0, 3800.0, 4000.0):
+        plan = doubting.decide(begin + after).plan
+        if plan is not None:
+            tried.append(after)
+            assert [route.functions for route in plan.routes] == [["f-1769"], ["f-885"]]
+            doubting.tried(plan, 0.04)
+            due = doubting.tuner.due(doubting.now + 10)
+            assert due is not None and due.kind == "canary"
+            ended = doubting.tuner.decide(doubting.now + 10, due)
+            assert ended.plan is not None and ended.why.endswith("and what was tried beside it is not")
+            assert ended.plan.policy == doubting.best.policy
+            doubting.tuner.in_force(ended.plan, doubting.now + 10)
+        doubting.now += 60
+        doubting.serve(doubting.best)
+        doubting.tuner._restart(doubting.now - 40)  # the function is another, of which only what serves is measured again
+        assert doubting.tuner.live.measured(885) == 0
+    assert tried == [300.0, 4000.0]
+
+
+def test_what_was_measured_out_of_doubt_is_not_tried_again() -> None:
+    doubting = Doubting()
+    plan = doubting.decide(doubting.now + 300).plan
+    assert plan is not None and plan.routes
+    doubting.tried(plan, 0.04)
+    ended = doubting.decide(doubting.now + 10).plan
+    assert ended is not None and not ended.routes
+    doubting.tuner.in_force(ended, doubting.now)
+    assert doubting.decide(doubting.now + 7200).plan is None
+
+
+def test_a_trial_out_of_doubt_ends_where_nothing_that_it_is_given_is_served_and_where_the_promise_is_broken() -> None:
+    for others, kind in ((20, "canary"), (0, "promise")):
+        doubting = Doubting()
+        plan = doubting.decide(doubting.now + 300).plan
+        assert plan is not None
+        doubting.tuner.in_force(plan, doubting.now)
+        served, failed = (0.0105, 0.0105, 0.011, False, 0, (0.0105,)), (0.04, 0.04, 0.04, False, 1, (0.04,))
+        for k in range(32):
+            assert doubting.tuner.due(doubting.now + 60) is None or kind == "promise"
+            at = doubting.now + 20 + k
+            of_others = [MeasuredBatch(at, SERVING, 0, "f-1769", plan.digest, 1, *served)] * others
+            doubting.tuner.batches([*of_others, MeasuredBatch(at, CANARY, 0, "f-885", plan.digest, 1, *failed)])
+        due = doubting.tuner.due(doubting.now + 60)
+        assert due is not None and due.kind == kind
+        ended = doubting.tuner.decide(doubting.now + 60, due)
+        assert ended.plan is not None and ended.plan.policy == doubting.best.policy and ended.plan.function == "f-1769"
+
+
+@pytest.mark.parametrize(("slo", "share"), [(Slo(0.1, 95), 0.025), (Slo(0.1, 99.5), 0.0025), (Slo(0.1, 80), 0.05)])
+def test_the_stricter_the_promise_the_fewer_try_what_is_doubted(slo: Slo, share: float) -> None:
+    doubting = Doubting(slo)
+    plan = doubting.decide(doubting.now + 300).plan
+    assert plan is not None and plan.routes[1].share == pytest.approx(share)
+
+
+def test_what_is_doubted_is_tried_when_what_it_may_save_since_the_plan_serves_is_more_than_that_costs() -> None:
+    doubting = Doubting(rate=0.5)
+    begin = doubting.now
+    decisions = [doubting.decide(begin + after) for after in (300.0, 900.0, 1800.0)]
+    assert [decision.plan is not None for decision in decisions] == [False, False, True]
+    assert "50 % off what is expected of it, and 885 MB then saves" in decisions[-1].why
 
 
 def test_a_plan_that_the_buffers_do_not_follow_is_taken_back_and_its_function_is_left_alone_for_an_hour() -> None:
