@@ -3,8 +3,9 @@
 Of each memory size and batch size the last ``KEPT`` warm batches are kept: the function's own time, what was billed, and the rest
 of the invocation. The logarithm of the mean at a size that was seen, over the profile's, is drawn towards that of all sizes
 together as far as its error lets it (10.7); sizes that were not seen keep the profile's curve, times the ratio of their neighbours
-that were. Means that fall with the size are pooled. Quantiles are the sample's where it has ``SAMPLE`` batches, and else the
-profile's, stretched. Without a profile a size counts from ``FEWEST`` batches on.
+that were, and beyond these as other memory sizes have it that saw more. Means that fall with the size are pooled. Quantiles are the
+sample's where it has ``SAMPLE`` batches, and else the profile's, stretched. Without a profile a size counts from ``FEWEST`` batches
+on.
 """
 
 from __future__ import annotations
@@ -506,10 +507,23 @@ class _Ratios:
             self._sizes[memory_mb] = [log(size) for size, _, _ in found], at
 
     def at(self, memory_mb: int, size: int) -> float:
-        """At any size: linear in the logarithm of the size between those that were seen."""
+        """At any size: linear in the logarithm of the size between those that were seen, and beyond them as at other memory sizes.
+
+        There it moves, from the last size that was seen, as it does in the mean of those memory sizes of which more was seen on
+        that side: what a profile says too little of every request of a batch, it says so at all of them.
+        """
         if memory_mb not in self._sizes:
-            return self.together
-        return float(np.interp(log(size), *self._sizes[memory_mb]))
+            moved = [self.at(other, size) - level for other, level in self._memory.items()]
+            return self.together + (sum(moved) / len(moved) if moved else 0.0)
+        sizes, _ = self._sizes[memory_mb]
+        edge = min(max(log(size), sizes[0]), sizes[-1])
+        further = [mb for mb, (others, _) in self._sizes.items() if others[0] < edge > log(size) or others[-1] > edge < log(size)]
+        moved = [self._own(mb, log(size)) - self._own(mb, edge) for mb in further]
+        return self._own(memory_mb, edge) + (sum(moved) / len(moved) if moved else 0.0)
+
+    def _own(self, memory_mb: int, log_size: float) -> float:
+        """By what was seen at a memory size alone; constant beyond it."""
+        return float(np.interp(log_size, *self._sizes[memory_mb]))
 
 
 class _Draft:

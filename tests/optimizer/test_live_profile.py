@@ -55,6 +55,26 @@ def test_memory_sizes_that_were_not_seen_go_with_those_that_were() -> None:
     assert points_of(live, 1024)[8].service_time.mean == pytest.approx(1.5 * mean_time(8, 1024), rel=0.06)
 
 
+def steeper(size: int) -> float:
+    """By how much a profile is wrong that has too little for every request of a batch."""
+    return (0.010 + 0.016 * size) / (0.010 + 0.004 * size)
+
+
+def test_batch_sizes_beyond_those_seen_of_a_memory_size_go_with_those_of_another() -> None:
+    live = LiveProfile(profile((512, 1024, 2048)))
+    for size in (1, 2, 4, 8):
+        live.see(batches(256, size, steeper(size), sizes=(size,)))
+    live.see(batches(256, 9, 0.5 * steeper(4), sizes=(4,), memory_mb=1024))
+    assert steeper(8) > 1.7 * steeper(1)
+    for size in (1, 2, 8):
+        expected = 0.5 * steeper(size) * mean_time(size, 1024)
+        assert points_of(live, 1024)[size].service_time.mean == pytest.approx(expected, rel=0.06)
+    unmeasured = [points_of(live, 2048)[size].service_time.mean / mean_time(size, 2048) for size in (1, 8)]
+    assert unmeasured[1] / unmeasured[0] == pytest.approx(steeper(8) / steeper(1), rel=0.06)
+    alone = [points_of(live)[size].service_time.mean / mean_time(size) for size in (8, 16)]
+    assert alone[0] == pytest.approx(alone[1])  # beyond what any has seen the profile's curve goes on
+
+
 def test_a_few_batches_move_the_profile_only_as_far_as_their_error_allows() -> None:
     live = LiveProfile(profile())
     live.see(batches(7, 0, 2.0))
