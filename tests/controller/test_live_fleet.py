@@ -248,7 +248,7 @@ def test_another_placement_tells_what_came_of_the_one_before() -> None:
     told = [batch_of(route, (latency,) * 2) for latency in latencies]
     fleet.live.measured("family", [*told, batch_of("quick.gpu", (), failed=2)])
     for _ in range(40):
-        fleet.second(400.0)
+        fleet.second(800.0)
         if fleet.since_last is not None:
             break
     since = fleet.since_last
