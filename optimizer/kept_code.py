@@ -112,8 +112,8 @@ def kinds_of(values: Sequence[Any]) -> Kinds | None:
 def _kind(value: Any) -> Any:
     of = type(value)
     if of is np.ndarray:
-        kind = (value.dtype.str, value.ndim, value.flags.num & ~_OWN_DATA)
-        return kind if value.dtype.kind in "biufc" else None
+        dtype = value.dtype  # itself, as to put it into words takes longer than all else here
+        return (dtype, value.ndim, value.flags.num & ~_OWN_DATA) if dtype.kind in "biufc" else None
     if of is int:
         return "int" if -_LARGEST <= value < _LARGEST else None
     if of in _SCALARS:
@@ -123,7 +123,7 @@ def _kind(value: Any) -> Any:
         return None if parts is None else (of.__module__, of.__qualname__, *parts)
     if of is np.random.Generator:
         return "generator"
-    return ("scalar", value.dtype.str) if isinstance(value, np.number | np.bool_) else None
+    return ("scalar", value.dtype) if isinstance(value, np.number | np.bool_) else None
 
 
 def _seal(content: bytes) -> bytes:
