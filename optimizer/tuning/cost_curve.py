@@ -7,16 +7,14 @@ which are the cheapest, and a window of the mean rate would seem to cost less th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation.batch_means import Estimate, mean_of_next
 from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.tuning.rehearsal import rehearse
+from sluice.optimizer.tuning.rehearsal import usd_by_block
 
 RATIOS = tuple(2.0 ** (k / 2) for k in range(-6, 7))  # of the rates to that of now
 FREE = 1e-30  # USD, of what costs nothing
@@ -51,7 +49,7 @@ class CostCurve:
         return Estimate(value, value * float(np.interp(*by_rate, low / mean)), value * float(np.interp(*by_rate, high / mean)))
 
 
-def cost_curve(deployment: Deployment, times: Array, slos: Sequence[Slo], rate: float, window: float) -> CostCurve:
+def cost_curve(deployment: Deployment, times: Array, rate: float, window: float) -> CostCurve:
     """The curve of a deployment on the latest arrivals.
 
     Parameters
@@ -67,8 +65,7 @@ def cost_curve(deployment: Deployment, times: Array, slos: Sequence[Slo], rate: 
     rates = tuple(rate * ratio for ratio in RATIOS)
     found = []
     for each in rates:
-        run = rehearse(deployment, counted / each, slos, 1.0)
-        found.append(mean_of_next(run.usd, run.requests, max(1.0, each * window)))
+        found.append(mean_of_next(*usd_by_block(deployment, counted / each), max(1.0, each * window)))
     return CostCurve(rates, tuple(found))
 
 

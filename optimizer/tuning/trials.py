@@ -111,7 +111,7 @@ class Trials:
 
     def cost_of(self, tried: Tried) -> CostCurve:
         """What a request costs under a plan, by rate."""
-        return cost_curve(self.deployment(tried.proposal.plan), self.times, self.setup.slos, self.rate, self.settings.kept_in)
+        return cost_curve(self.deployment(tried.proposal.plan), self.times, self.rate, self.settings.kept_in)
 
 
 class Failing(NamedTuple):

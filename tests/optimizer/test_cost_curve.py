@@ -18,7 +18,7 @@ from sluice.optimizer.simulation.batch_means import LEAST_UNSURE, Estimate, mean
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.tuning.cost_curve import CostCurve, cost_curve, evened
-from sluice.optimizer.tuning.rehearsal import rehearse
+from sluice.optimizer.tuning.rehearsal import rehearse, usd_by_block
 
 SLOS = (Slo(0.1, 95),)
 WINDOW = 300.0
@@ -43,11 +43,18 @@ def at_changing_rates(rates: list[float], seed: int = 1) -> Array:
 def test_a_window_costs_what_the_curve_has_at_its_rate_whatever_the_rates_that_were_seen() -> None:
     times = at_changing_rates([2, 30, 5, 20, 3, 12])
     mean = (len(times) - 1) / float(times[-1] - times[0])
-    curve = cost_curve(deployment(), times, SLOS, mean, WINDOW)
+    curve = cost_curve(deployment(), times, mean, WINDOW)
     for rate in (mean / 6, mean, 2.7 * mean):
         assert curve.at(rate).value == pytest.approx(usd_at(rate), rel=0.015)
     plainly = rehearse(deployment(), times, SLOS, 1.0).cost_per_request.value
     assert plainly < 0.97 * usd_at(mean)  # most came in the busy windows, which are the cheapest
+
+
+@pytest.mark.parametrize("gap", [0.05, 1.0])  # s in the mean: run behind the same ones once more, and as they are
+def test_what_blocks_cost_is_what_their_rehearsal_has(gap: float) -> None:
+    times = np.cumsum(np.random.default_rng(3).exponential(gap, 5000))
+    whole, (usd, requests) = rehearse(deployment(), times, SLOS, 1.0), usd_by_block(deployment(), times)
+    assert (usd.tolist(), requests.tolist()) == (whole.usd.tolist(), whole.requests.tolist())
 
 
 def test_windows_get_one_rate_and_keep_their_bursts() -> None:
@@ -77,7 +84,7 @@ def test_most_windows_of_bursty_arrivals_cost_what_the_interval_says() -> None:
         seen, next_ = times[:cut], times[cut:]
         rate = (len(seen) - 1) / float(seen[-1] - seen[0])
         seconds = float(next_[-1] - seen[-1])
-        told = cost_curve(deployment(), seen, SLOS, rate, seconds).at(len(next_) / seconds)
+        told = cost_curve(deployment(), seen, rate, seconds).at(len(next_) / seconds)
         usd = rehearse(deployment(), next_, SLOS, 1.0)
         inside.append(told.low <= float(usd.usd.sum() / usd.requests.sum()) <= told.high)
     assert np.mean(inside) >= 0.85  # 95 % less three standard errors
