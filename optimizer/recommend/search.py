@@ -143,6 +143,7 @@ class Search:
     _costs: dict[float, Array] = field(default_factory=dict)
     _cold: dict[float, Shares] = field(default_factory=dict)
     _within: dict[tuple[float, ...], Array] = field(default_factory=dict)
+    _surely_late: dict[tuple[float, float], Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.max_batch_size = self._largest_reached(max(service.max_batch_size for service in self.services))
@@ -301,14 +302,15 @@ class Search:
 
     def _ceiling(self, timeout: float, slos: Sequence[Slo]) -> Array:
         """What the margins cannot exceed, from batch sizes alone: (n_services, max_batch_size)."""
-        law = self.law(timeout)
-        by_timeout = np.tril(law.batch_size_pmf, -1)
-        quickest = self.response[..., 0]
-        ceilings = []
-        for slo in slos:
-            late = (quickest + timeout > slo.latency * (1 + 1e-9)).astype(np.float64)
-            ceilings.append(slo.error_budget - late @ by_timeout.T / law.mean_batch_size)
-        return np.asarray(np.min(ceilings, axis=0))
+        return np.asarray(np.min([slo.error_budget - self._late_at_least(timeout, slo.latency) for slo in slos], axis=0))
+
+    def _late_at_least(self, timeout: float, latency: float) -> Array:
+        """The probability of a latency beyond this (s) is no less, from batch sizes alone: (n_services, max_batch_size)."""
+        if (timeout, latency) not in self._surely_late:
+            law = self.law(timeout)
+            late = (self.response[..., 0] + timeout > latency * (1 + 1e-9)).astype(np.float64)
+            self._surely_late[timeout, latency] = late @ np.tril(law.batch_size_pmf, -1).T / law.mean_batch_size
+        return self._surely_late[timeout, latency]
 
     def _open_cells(self, land: Landscape, budget: float, tolerance: float, finest: float) -> tuple[float, Array, NDArray[np.intp]]:
         """The gap, the middles of the cells that may hold a cheaper setting, most promising first, and the functions of those."""
