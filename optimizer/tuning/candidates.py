@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import UNSET
@@ -39,8 +40,10 @@ from sluice.optimizer.service.times import ServiceTimes, service_times
 from sluice.optimizer.traces.trace import Trace
 from sluice.optimizer.tuning.latest_fit import FITTED
 from sluice.optimizer.tuning.proposal import Proposal
-from sluice.optimizer.tuning.rate_tables import RateTables
 from sluice.optimizer.tuning.setup import TuningSetup
+
+if TYPE_CHECKING:  # who decides about servers has it, and what solves tables with it
+    from sluice.optimizer.tuning.rate_tables import RateTables
 
 BUDGETS = (1.0, 0.97, 0.94, 0.9, 0.8, 0.5)
 """Of what the promise allows to be late, for which a setting that rests on the fit is asked for.

@@ -13,7 +13,7 @@ import signal
 from typing import BinaryIO
 
 from sluice.batching.log_lines import log_to_stderr
-from sluice.controller.one_thread import NICENESS
+from sluice.controller.niceness import NICENESS
 
 
 def serve(asked: BinaryIO, answers: BinaryIO) -> None:

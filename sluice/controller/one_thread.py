@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-NICENESS = 10
+from sluice.controller.niceness import NICENESS
 
 Result = TypeVar("Result")
 

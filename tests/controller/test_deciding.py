@@ -14,7 +14,7 @@ import pytest
 
 from sluice.controller import deciding
 from sluice.controller.deciding import COMMAND, DecidingProcess, DecisionLost
-from sluice.controller.one_thread import NICENESS
+from sluice.controller.niceness import NICENESS
 from sluice.optimizer.tuning.decision import Trigger
 from tests.controller.deciding_tuner import DecidingTuner
 from tests.waiting import until
@@ -114,6 +114,14 @@ def test_what_decides_ends_with_who_asked_and_by_itself_where_it_hangs() -> None
         hanging.stdin.write(len(told).to_bytes(8, "little") + told)
         hanging.stdin.close()
         assert hanging.wait(60) < 0
+
+
+def test_what_decides_is_without_what_watches_and_without_what_is_for_servers_alone() -> None:
+    script = (
+        "import sys, sluice.controller.deciding_process, sluice.optimizer.tuning.candidates\n"
+        "print(*sys.modules.keys() & {'asyncio', 'redis', 'numba', 'sluice.optimizer.smdp'})"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split() == []
 
 
 def test_what_watches_is_without_what_decides() -> None:
