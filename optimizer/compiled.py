@@ -21,7 +21,7 @@ from fcntl import LOCK_EX, flock
 from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -55,15 +55,20 @@ def without_numba() -> Iterator[None]:
         _Loop.without_numba = before
 
 
+def look_again() -> None:
+    """What was not kept when it was looked for may be now: a process that goes ``without_numba`` asks for that now and then."""
+    _Loop.not_kept.clear()
+
+
 class _Loop(Generic[P, R]):
     """A function that becomes machine code when it, or a loop that calls it, is first called."""
 
     without_numba = False
+    not_kept: ClassVar[set[tuple[_Loop[Any, Any], Kinds]]] = set()  # of all loops, where nothing was found
 
     def __init__(self, function: Callable[P, R], **options: Any) -> None:
         self._function, self._options = function, options
         self._ready: dict[Kinds, Callable[..., R]] = {}
-        self._not_kept: set[Kinds] = set()
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -93,10 +98,10 @@ class _Loop(Generic[P, R]):
     def _readied(self, kinds: Kinds, args: tuple[Any, ...]) -> Callable[..., R]:
         """What to call with arguments of these kinds: what is kept, or else what numba makes now, which is kept, or Python."""
         small = _Loop.without_numba
-        looked_for = small and kinds in self._not_kept
+        looked_for = small and (self, kinds) in _Loop.not_kept
         found = self._kept.find(kinds, without_llvm=small) if self._kept is not None and not looked_for else None
         if found is None and small:
-            self._not_kept.add(kinds)
+            _Loop.not_kept.add((self, kinds))
             return self._as_python
         if found is None:
             made: Any = self.machine_code

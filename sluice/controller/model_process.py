@@ -34,6 +34,7 @@ from sluice.controller.deciding import Decider
 from sluice.controller.journal import Journal
 from sluice.controller.model_control import Hole, ModelControl, ModelTuner
 from sluice.controller.one_thread import OneThread
+from sluice.optimizer.compiled import look_again
 from sluice.optimizer.tuning.decision import Decision, Trigger
 
 LOOK = 1.0
@@ -238,6 +239,7 @@ class ModelProcess:
             try:
                 decision, tuner = await self._decider.decide(watched.control.tuner, watched.reader.now, trigger)
                 watched.control.decided(tuner, decision.at)
+                look_again()  # for machine code of what watches, which `sluice compile` may have made meanwhile
                 if self._watched.get(model) is watched:
                     await self._follow(model, decision, time.monotonic() - begun)
             except Exception as error:  # a defect, of one model's figures perhaps: the others are controlled all the same

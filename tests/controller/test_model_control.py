@@ -36,6 +36,7 @@ from sluice.controller.model_control import ModelControl, ModelTuner
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
 from sluice.local.redis_server import RedisServer
+from sluice.optimizer.compiled import compiled, without_numba
 from sluice.optimizer.recommend.offers import machine_offer
 from sluice.optimizer.tuning.day_counts import BUCKET, UNKNOWN, DayCounts
 from sluice.optimizer.tuning.decision import Decision, Trigger
@@ -342,6 +343,29 @@ async def test_what_a_tuner_decides_from_what_was_recorded_comes_into_force_and_
     assert (written.plan.digest, written.by, written.why) == (chosen.digest, "c", "it is cheaper")
     await bench.until(lambda: "m: the rate is another: it is cheaper" in bench.words())
     assert len(tuner.times) == 3
+
+
+async def test_at_a_decision_loops_are_looked_for_that_were_not_kept_before(bench: Bench) -> None:
+    def double(x: float) -> float:
+        return 2 * x
+
+    function: Any = compiled(double)
+    kept: list[Any] = []
+
+    class Kept:
+        def find(self, kinds: Any, without_llvm: bool) -> Any:
+            return next(iter(kept), None)
+
+    function._kept = Kept()
+    with without_numba():
+        assert function(1.0) == 2.0
+        kept.append(lambda x: 3 * x)
+        assert function(1.0) == 2.0  # nothing is looked for at every call
+        await bench.plans.write(plan(), "somebody")
+        bench.controller(lambda _: FakeTuner(plan(batch_size=4), wants=3))
+        await bench.request(3)
+        await bench.until_in_force(plan(batch_size=4).digest)
+        assert function(1.0) == 3.0
 
 
 async def test_where_no_model_has_a_plan_that_is_said_once_with_where_the_buffers_have_theirs_from(

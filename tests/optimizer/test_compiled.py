@@ -13,7 +13,7 @@ import pytest
 
 from sluice.optimizer import compiled as module
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.compiled import compiled, inlined, room_stamp, without_numba
+from sluice.optimizer.compiled import compiled, inlined, look_again, room_stamp, without_numba
 from sluice.optimizer.simulation import queue_loop
 from sluice.optimizer.tuning import dispersion, level_scan, step_sum
 from sluice.optimizer.tuning.level_scan import LevelScan
@@ -136,6 +136,25 @@ def test_what_was_not_kept_without_numba_is_looked_for_again_with_it() -> None:
     with without_numba():
         assert [function(1.0), function(1.0)] == [2.0, 2.0]
     assert function(1.0) == 3.0 and looked == [True, False]
+
+
+def test_what_another_process_has_kept_meanwhile_is_run_without_numba_once_it_is_looked_for_again() -> None:
+    def double(x: float) -> float:
+        return 2 * x
+
+    function: Any = compiled(double)
+    looked: list[bool] = []
+
+    class Kept:
+        def find(self, kinds: Any, without_llvm: bool) -> Any:
+            looked.append(without_llvm)
+            return None if len(looked) == 1 else lambda x: 3 * x
+
+    function._kept = Kept()
+    with without_numba():
+        assert [function(1.0), function(1.0)] == [2.0, 2.0] and len(looked) == 1
+        look_again()
+        assert [function(1.0), function(1.0)] == [3.0, 3.0] and looked == [True, True]
 
 
 def test_where_nothing_is_to_be_compiled_loops_run_as_python() -> None:
