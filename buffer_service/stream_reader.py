@@ -100,8 +100,10 @@ def next_page(found: Entries, newest: int, position: Position, most: int, unpack
             continue
         if entry.before < position.number:  # another life, which is longer already
             return anew
-        missed += max(0, entry.before - number) if position.number else 0
-        set_back += max(0.0, made_at - entry.made_at)
+        if entry.before > number and position.number:
+            missed += entry.before - number
+        if entry.made_at < made_at:
+            set_back += made_at - entry.made_at
         number, made_at = its_number, entry.made_at
         entries.append((entry, set_back))
     return Page(entries, Position(number, made_at, set_back), missed, unreadable, False, len(found) >= most)
@@ -274,16 +276,14 @@ class RecordReader:
 
 
 def _arrivals_of(pages: Sequence[tuple[Page[Call], float]]) -> NewArrivals:
-    dated: list[tuple[float, float]] = []
-    told = False
-    for page, _ in pages:
-        for call, later in page.entries:
-            sizes = call.sizes or [math.nan] * len(call.ages)
-            told = told or bool(call.sizes)
-            dated.extend((call.made_at + later - age, size) for age, size in zip(call.ages, sizes, strict=True))
-    dated.sort()
-    times = array("d", [time for time, _ in dated])
-    return NewArrivals(Arrivals(times, array("d", [size for _, size in dated] if told else [])), *_of_all(pages))
+    calls = [(call, call.made_at + later) for page, _ in pages for call, later in page.entries]
+    times, sizes = [made_at - age for call, made_at in calls for age in call.ages], list[float]()
+    if any(call.sizes for call, _ in calls):
+        told = (size for call, _ in calls for size in call.sizes or [math.nan] * len(call.ages))
+        times, sizes = map(list, zip(*sorted(zip(times, told, strict=True)), strict=True))
+    else:
+        times.sort()
+    return NewArrivals(Arrivals(array("d", times), array("d", sizes)), *_of_all(pages))
 
 
 def _batches_of(pages: Sequence[tuple[Page[BatchCall], float]]) -> NewBatches:
@@ -357,7 +357,9 @@ class News:
         """Of each stream that has some the first entries behind an id, by its key, and the time (s); of a cluster nothing."""
         if self._spread or not after:
             return None
-        self._client = self._client or _open(self._url)
+        if self._client is None:
+            self._client = _open(self._url)
+            self._client.set_response_callback("XREAD", lambda found, **_: found)  # which takes longer than to read it
         pipeline = self._client.pipeline(transaction=False)
         cast(Any, pipeline).execute_command("XREAD", "COUNT", count, "STREAMS", *after, *after.values())
         pipeline.time()
@@ -369,14 +371,19 @@ class News:
         except (RedisError, OSError) as error:
             self.close()
             raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
-        streams = found.items() if isinstance(found, dict) else found or ()
-        return {key.decode(): entries for key, entries in streams}, seconds + microseconds / 1e6
+        streams = found.items() if isinstance(found, dict) else found or ()  # by the version of the protocol
+        return {key.decode(): _entries(entries) for key, entries in streams}, seconds + microseconds / 1e6
 
     def close(self) -> None:
         """Release the connection."""
         if self._client is not None:
             self._client.close()
         self._client = None
+
+
+def _entries(found: Sequence[tuple[bytes, Sequence[bytes]]]) -> Entries:
+    """Entries with their fields by name, of such with names and values in turn."""
+    return [(entry_id, dict(zip(told[::2], told[1::2], strict=True))) for entry_id, told in found]
 
 
 def _open(url: str) -> redis.Redis:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from math import ceil, isnan
 
 import numpy as np
@@ -145,7 +146,7 @@ class Billing:
     snap_start: bool = False
 
     def __post_init__(self) -> None:
-        self.prices.gb_second(self.architecture)  # refuses an architecture without a price
+        _ = self.usd_per_gb_second  # refuses an architecture without a price
         require(0 < self.step < np.inf, "granularity", self.granularity, "a number of seconds > 0")
         require(0 <= (self.cold_start_probability or 0.0) <= 1, "cold_start_probability", self.cold_start_probability, "0 to 1")
         for name, value in (("payload_bytes", self.payload_bytes or 0), ("answer_bytes", self.answer_bytes or 0)):
@@ -155,6 +156,11 @@ class Billing:
     def step(self) -> float:
         """Seconds that a duration is rounded up to."""
         return self.prices.function.granularity if self.granularity is None else self.granularity
+
+    @cached_property
+    def usd_per_gb_second(self) -> float:
+        """In the first tier."""
+        return self.prices.gb_second(self.architecture)
 
     @property
     def moved(self) -> tuple[int, int]:
@@ -192,8 +198,7 @@ class Billing:
 def invocation_costs(service: ServiceTimes, billing: Billing | None = None) -> tuple[Array, float]:
     """USD of compute for a batch of 1, 2, ..., (max_batch_size,), in the first tier, and USD of request fee for one invocation."""
     billing = billing or Billing()
-    prices = billing.prices
-    return _gb_seconds(service, billing) * prices.gb_second(billing.architecture), prices.function.request
+    return _gb_seconds(service, billing) * billing.usd_per_gb_second, billing.prices.function.request
 
 
 def measured_cost(batch: MeasuredBatch, memory_mb: int, billing: Billing, *, provisioned: bool = False) -> float:
@@ -205,7 +210,7 @@ def measured_cost(batch: MeasuredBatch, memory_mb: int, billing: Billing, *, pro
     seconds, step = batch.billed, billing.step
     if isnan(seconds) and not isnan(batch.service):
         seconds = ceil(batch.service / step) * step
-    on_demand = memory_mb / 1024 * billing.prices.gb_second(billing.architecture)
+    on_demand = memory_mb / 1024 * billing.usd_per_gb_second
     per_second = billing.prices.provisioned(memory_mb, billing.architecture).per_second if provisioned else on_demand
     return seconds * per_second + billing.prices.function.request
 

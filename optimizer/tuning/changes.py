@@ -70,7 +70,7 @@ class _Counts:
     def complete(self, times: Array, until: float) -> Array:
         """The counts that are complete at ``until``, (n,), with the arrivals at ``times``, ascending."""
         n = min(max(0, floor((until - self.opened) / self.width)), MOST_COUNTS)
-        places = np.clip(np.floor((times - self.opened) / self.width), 0, n).astype(np.int64)
+        places = np.minimum(np.maximum((times - self.opened) / self.width, 0), n).astype(np.int64)
         counts = np.bincount(places, minlength=n + 1)
         counts[0] += self._inside
         self._inside = int(counts[n])
@@ -311,9 +311,11 @@ class BurstinessTest(_ArrivalTest):
         self._odd = counts[2 * n :]
         a, b = counts[: 2 * n].reshape(n, 2).T
         ended = self._counts.opened - (len(self._odd) + 2 * np.arange(n)[::-1]) * self.window
-        pairs = np.concatenate([self._pairs, np.column_stack([ended, (a - b) ** 2, a + b])[a + b > 0]])
+        pairs = np.concatenate([self._pairs, np.array([ended, (a - b) ** 2, a + b]).T[a + b > 0]])
         n = len(pairs) // self.TOGETHER
         self._pairs = pairs[n * self.TOGETHER :]
+        if not n:
+            return
         ended, squares, sums = pairs[: n * self.TOGETHER].reshape(n, self.TOGETHER, 3).transpose(2, 0, 1)
         values, ends = squares.sum(axis=1) / sums.sum(axis=1), ended[:, -1]
         began = np.concatenate([self._began, ended[:, 0] - 2 * self.window])

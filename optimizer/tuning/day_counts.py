@@ -43,8 +43,7 @@ class DayCounts:
 
     def see(self, times: Array) -> None:
         """Take in arrivals, s, ascending, none before those of earlier calls; what was counted before is not counted again."""
-        buckets, counts = np.unique((times // BUCKET).astype(np.int64), return_counts=True)
-        for bucket, n in zip(buckets.tolist(), counts.tolist(), strict=True):
+        for bucket, n in _by_bucket(times):
             if bucket > self._kept_until:
                 if not self._began:
                     self._in_part.add(bucket)  # reading begins in it
@@ -98,3 +97,11 @@ class DayCounts:
         while self._counts and (first := next(iter(self._counts))) <= oldest:
             del self._counts[first]
         self._in_part = {bucket for bucket in self._in_part if bucket > oldest}
+
+
+def _by_bucket(times: Array) -> list[tuple[int, int]]:
+    """The numbers of the times in which some came, ascending, and how many; ``times`` are ascending (s)."""
+    if len(times) and (first := times[0] // BUCKET) == times[-1] // BUCKET:  # as at most looks
+        return [(int(first), len(times))]
+    buckets, counts = np.unique((times // BUCKET).astype(np.int64), return_counts=True)
+    return list(zip(buckets.tolist(), counts.tolist(), strict=True))

@@ -72,10 +72,13 @@ class ServiceWatch:
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches in the order of their ends."""
         found: dict[int, list[tuple[float, float, float]]] = {}  # ends, logarithms of the ratios of both times
+        of: dict[str, tuple[int, _Expected] | None] = {}
         for batch in batches:
             if batch.cold or not batch.served or not 0 < batch.seconds < np.inf:
                 continue
-            watched = self._of(batch.function)
+            if batch.function not in of:
+                of[batch.function] = self._of(batch.function)
+            watched = of[batch.function]
             if watched is None or not 1 <= batch.size <= watched[1].largest:
                 continue
             memory_mb, expected = watched
@@ -135,15 +138,20 @@ class _Level:
 
     def see(self, logs: Array) -> Found | None:
         """Take in what either test does up to its change, the sooner one's; both then hold what comes against its level."""
-        found = self._sum.see(np.clip(logs, -CLIPPED_IN_SUM, CLIPPED_IN_SUM) / self._spread)
+        found = self._sum.see(_clipped(logs, CLIPPED_IN_SUM) / self._spread)
         if found is not None:
             logs = logs[: found.consumed]
             found = found._replace(before=found.before * self._spread, after=found.after * self._spread)
-        found = self._scan.see(np.clip(logs, -CLIPPED, CLIPPED)) or found
+        found = self._scan.see(_clipped(logs, CLIPPED)) or found
         if found is not None:
             self._scan.restart(found.after, FIRM)
             self._sum.restart(found.after / self._spread)
         return found
+
+
+def _clipped(values: Array, most: float) -> Array:
+    """Without what is beyond ``most`` on either side; of a few values it takes a tenth of the time of numpy's."""
+    return np.minimum(np.maximum(values, -most), most)
 
 
 def called_at(profile: ServiceProfile, function: str) -> int | None:

@@ -105,6 +105,8 @@ class LevelScan:
 
     def see(self, values: Array) -> Found | None:
         """Take in values up to the first change, after which the level is the new one and ``values[consumed:]`` are to be seen."""
+        if not len(values):
+            return None
         known = thresholds_for(self._run_length), self._windows, self.dispersion, self._found
         consumed = _scan(values, self._power, self._least, *known)
         if consumed < 0:

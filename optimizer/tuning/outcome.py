@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from sluice.batching.measured import MeasuredBatch
-from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import measured_cost
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.tuning.cost_curve import CostCurve
@@ -22,6 +21,7 @@ from sluice.optimizer.tuning.setup import TuningSetup
 
 STEP = 0.01  # of the logarithm of a latency
 QUICKEST = 1e-6  # s
+TOGETHER = 1024  # latencies that are counted at once
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,10 @@ class OutcomeWatch:
         self._answered = self._late = 0.0
         self._billed, self._usd = 0, 0.0
         self._latencies: defaultdict[int, float] = defaultdict(float)  # requests, by logarithm of the latency in steps
+        self._not_counted: list[tuple[float, float]] = []  # latencies, and how many answers each of them stands for
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches; what latencies tell stands for all answers of a batch, of which other processes have some callers."""
-        latencies: list[float] = []
-        stands_for: list[float] = []
         memory_of = {name: self._setup.memory_of(name) for name in {batch.function for batch in batches}}
         for batch in batches:
             if batch.ended_at < self._since != inf:
@@ -131,8 +130,8 @@ class OutcomeWatch:
             self._batches += 1
             self._requests += batch.size
             if batch.latencies:
-                latencies += batch.latencies
-                stands_for += [(batch.size - batch.failed) / len(batch.latencies)] * len(batch.latencies)
+                stands_for = (batch.size - batch.failed) / len(batch.latencies)
+                self._not_counted += [(latency, stands_for) for latency in batch.latencies]
             self._answered += batch.failed
             self._late += batch.failed
             memory_mb = memory_of[batch.function]
@@ -140,10 +139,12 @@ class OutcomeWatch:
             if isfinite(usd):
                 self._billed += batch.size
                 self._usd += usd
-        self._count(np.array(latencies), np.array(stands_for))
+        if len(self._not_counted) >= TOGETHER:
+            self._count()
 
-    def _count(self, latencies: Array, stands_for: Array) -> None:
-        """Latencies, and how many answers each of them stands for."""
+    def _count(self) -> None:
+        latencies, stands_for = np.array(self._not_counted).reshape(-1, 2).T
+        self._not_counted = []
         self._answered += float(stands_for.sum())
         self._late += float(stands_for[latencies > self._setup.slos[0].latency].sum())
         steps = np.ceil(np.log(np.maximum(latencies, QUICKEST)) / STEP).astype(np.int64)
@@ -152,6 +153,7 @@ class OutcomeWatch:
 
     def told(self) -> Outcome | None:
         """What came until now; ``None`` where no request was answered."""
+        self._count()
         if not self._answered:
             return None
         usd = float(self._usd / self._billed) if self._billed == self._requests else nan

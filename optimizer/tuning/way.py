@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from math import inf, nan
+from math import ceil, inf, nan
 
 import numpy as np
 from msgspec.structs import replace
@@ -82,7 +82,8 @@ class WayWatch:
         """The quantile of the latest batches, s; ``nan`` where they are too few."""
         if len(self._ways) < FEWEST:
             return nan
-        return min(float(np.quantile(list(self._ways), self._quantile, method="inverted_cdf")), self._most)
+        place = max(ceil(len(self._ways) * self._quantile - 1), 0)  # asked at every look, and numpy takes six times as long
+        return min(sorted(self._ways)[place], self._most)
 
     @property
     def longer(self) -> bool:

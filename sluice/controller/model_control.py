@@ -177,7 +177,7 @@ class ModelControl:
                 gaps = np.where(then, gaps, 0.0)
             longest = int(np.argmax(gaps))
             since, until = float(before[longest]), float(before[longest + 1])
-            why = self._silence(since, until, np.concatenate([np.array(self._latest), times[:longest]]), buffers)
+            why = self._silence(since, until, times[:longest], buffers)
             if why:
                 if longest:
                     yield times[:longest]
@@ -188,8 +188,10 @@ class ModelControl:
         yield times
 
     def _silence(self, since: float, until: float, before: Array, buffers: Callable[[], Mapping[str, float]]) -> str:
-        """Why nothing was recorded between these times, as far as it is no rate of zero; ``before`` are the arrivals before."""
-        before = before[-RATE_OF:]
+        """Why nothing was recorded between these times, as far as it is no rate of zero; ``before`` came since the last look."""
+        if self._away is None and until - since < SILENT:
+            return ""
+        before = np.concatenate([np.array(self._latest), before])[-RATE_OF:]
         if len(before) < 2 or before[-1] <= before[0] or (self._holes and self._holes[-1].until == until):
             return ""
         missing = (until - since) * (len(before) - 1) / float(before[-1] - before[0])

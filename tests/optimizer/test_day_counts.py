@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -73,6 +75,16 @@ def test_what_is_no_count_of_this_version_is_left_alone(packed: bytes) -> None:
     found = DayCounts()
     found.restore(packed)
     assert (len(found), found.until, found.packed()) == (0, -1, b"")
+
+
+@given(st.lists(st.floats(0, 20 * BUCKET), min_size=1), st.integers(1, 9))
+def test_arrivals_count_where_they_came_however_they_are_brought(times: list[float], together: int) -> None:
+    found, ordered = DayCounts(), sorted(times)
+    found.see(np.zeros(1))
+    for first in range(0, len(ordered), together):
+        found.see(np.array(ordered[first : first + together]))
+    expected = Counter([0, *(int(time // BUCKET) for time in ordered)])
+    assert found._counts == dict(sorted(expected.items()))
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 5)), min_size=2), st.integers(1, 1000))

@@ -13,7 +13,7 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import no_batching
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.tuning.cost_curve import CostCurve
-from sluice.optimizer.tuning.outcome import Expected, OutcomeWatch
+from sluice.optimizer.tuning.outcome import TOGETHER, Expected, OutcomeWatch
 from sluice.optimizer.tuning.setup import TuningSetup
 from sluice.optimizer.tuning.tuner import Tuner
 from tests.optimizer.live_batches import profile
@@ -42,6 +42,18 @@ def test_it_tells_how_many_came_how_long_they_took_and_what_they_cost_beside_wha
     assert told.expected_usd == EXPECTED.cost.at(told.arrival_rate)
     document = msgspec.json.decode(msgspec.json.encode(told.document()))
     assert (document["requests"], document["expected"]["late"]) == (4000, 0.01)
+
+
+def test_it_tells_the_same_however_often_it_sees_and_is_asked_and_keeps_few_latencies() -> None:
+    batches = [batch(1000.0 + k, *row) for k, row in enumerate(np.random.default_rng(1).gamma(4.0, 0.015, (1000, 4)).tolist())]
+    at_once, one_by_one = OutcomeWatch(SETUP), OutcomeWatch(SETUP)
+    at_once.see(batches)
+    for k, each in enumerate(batches):
+        one_by_one.see([each])
+        assert len(one_by_one._not_counted) < TOGETHER
+        if k % 400 == 0:
+            one_by_one.told()
+    assert one_by_one.told() == at_once.told()
 
 
 def test_requests_that_failed_are_late_and_those_of_whom_others_have_the_callers_count_like_those_that_are_told() -> None:
