@@ -38,7 +38,7 @@ from sluice.optimizer.placed_code import ObjectFile, PlacedCode
 Kinds = tuple[Any, ...]
 
 _SCALARS = {bool: "bool", float: "float", complex: "complex", type(None): "none"}
-_OWN_DATA = 0x4  # the flag of an array that numba does not look at
+_BY_ROWS, _BY_COLUMNS, _OWN_DATA = 0x1, 0x2, 0x4  # flags of an array, of which numba looks at the second where the first is not
 _LARGEST = 2**63  # integers from which on are of another type
 _SEAL = 32  # bytes
 _PROCESSORS = "/proc/cpuinfo"
@@ -113,7 +113,9 @@ def _kind(value: Any) -> Any:
     of = type(value)
     if of is np.ndarray:
         dtype = value.dtype  # itself, as to put it into words takes longer than all else here
-        return (dtype, value.ndim, value.flags.num & ~_OWN_DATA) if dtype.kind in "biufc" else None
+        flags = value.flags.num & ~_OWN_DATA
+        flags = flags & ~_BY_COLUMNS if flags & _BY_ROWS else flags  # of one row it is both
+        return (dtype, value.ndim, flags) if dtype.kind in "biufc" else None
     if of is int:
         return "int" if -_LARGEST <= value < _LARGEST else None
     if of in _SCALARS:

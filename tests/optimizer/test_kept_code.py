@@ -118,6 +118,7 @@ def test_kinds_of_arguments_are_told_apart_as_numba_does() -> None:
     kinds = [kinds_of((value,)) for value in values]
     assert None not in kinds and len(set(kinds)) == len(values)
     assert kinds_of((np.zeros(3), 7)) == kinds_of((np.ones(5)[1:3], -8))
+    assert kinds_of((grid[:1],)) == kinds_of((grid,))  # by rows, and as there is one, by columns too
     assert pickle.loads(pickle.dumps(kinds)) == kinds
 
 
