@@ -58,6 +58,7 @@ QUESTIONS: tuple[tuple[str, ...], ...] = (
         f"simulate --mmpp2 300,40,2,2 {SERVED} --servers 1 --policy tables.json --policy greedy:4 --requests 2000",
     ),
     (f"predict --mmpp2 20000,1,100,1 {SERVED} -b 8 -t 60s", f"predict --arrivals bursty.json {SERVED} -b 4 -t 0.05"),
+    (f"recommend --mmpp2 1000000,1,100,1 {SERVED} --slo 0.3",),  # of which too many come for what counts them exactly
     (f"{SERVER} --class a:300:1 --class b:100:0.1",),
     (
         "recommend --class a:50:0.1 --class b:5:0.5 --profile profile.json --loads 1 --out classes.json",

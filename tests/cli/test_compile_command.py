@@ -60,6 +60,7 @@ def test_after_it_the_commands_compile_nothing(tmp_path: Path) -> None:
     """By what is kept for all tests, where it was asked before them; else by what it keeps elsewhere, which takes a minute."""
     asked = (
         "recommend --poisson 200 --profile profile.json --slo p95=0.15 --slo p99=0.3",
+        "recommend --mmpp2 500000,2,50,1 --profile profile.json --memory 1769 --slo 0.2",
         "predict --mmpp2 100,20,0.5,0.5 --profile profile.json --memory 512 -b 8 -t 0.1",
         "smdp --unit ms --service 1.0524,0.3051 --energy 19.603,19.899 --batch-max 32 --rho 0.9",
         "simulate --poisson 20 --profile profile.json --slo 0.3 --policy recommended --policy no-batching --requests 3000",
