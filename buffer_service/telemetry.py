@@ -135,6 +135,8 @@ class Telemetry:
         self._turned_away = Counter("sluice_turned_away", text, ("reason",), registry=registry)
         text = "What the plan in force promises."
         self._slo = Gauges("sluice_slo_seconds", text, ("model", "percentile"), registry)
+        text = "Part of the requests that the plan in force lets be without an answer within the SLO."
+        self._allowed = Gauges("sluice_slo_allowed_share", text, ("model",), registry)
         text = "Of invocations, as functions told their times, at the prices that were given."
         self._cost = Amounts("sluice_cost_usd", text, ("model",), registry)
         self._build = Gauge("sluice_build_info", "Which version runs.", ("version", "python"), registry=registry)
@@ -354,9 +356,11 @@ class ModelTelemetry:
         if setting != self._invoked.setting:
             self._invoked = Invoked(setting)
         self._slo = plan.slo.latency if plan.slo is not None else float("inf")
-        self._telemetry._slo.remove_by_labels({"model": self.name})
+        for promised in (self._telemetry._slo, self._telemetry._allowed):
+            promised.remove_by_labels({"model": self.name})
         if plan.slo is not None:
             self._telemetry._slo.labels(self.name, f"{plan.slo.percentile:g}").value = plan.slo.latency
+            self._telemetry._allowed.labels(self.name).value = (100 - plan.slo.percentile) / 100
         self._follow_classes({each.name for each in plan.classes})
         in_force = {route.name: route for route in plan.routes}
         for name in in_force.keys() | self._routes.keys():

@@ -21,9 +21,9 @@ NOW = 1_764_000_000.25
 SLO = 0.2
 
 
-def plan(policy=None, function="f", slo=SLO, model="m"):
+def plan(policy=None, function="f", slo=SLO, model="m", percentile=95.0):
     policy = policy or constructors.size_or_timeout(4, 0.1)
-    return Plan(model=model, function=function, policy=PolicyDocument.of(policy), slo=None if slo is None else Slo(slo))
+    return Plan(model=model, function=function, policy=PolicyDocument.of(policy), slo=slo and Slo(slo, percentile))
 
 
 @pytest.fixture
@@ -113,6 +113,18 @@ def test_another_plan_replaces_the_labels_of_the_one_before(telemetry):
     info = {key: value for key, value in scrape(telemetry).items() if key[0] == "sluice_plan_info"}
     labels = ("digest", another.digest), ("function", "g:live"), ("model", "m"), ("policy", constructors.greedy(8).kind)
     assert info == {("sluice_plan_info", *labels): 1}
+
+
+def test_the_share_that_may_be_late_is_that_of_the_plan_in_force(telemetry):
+    def allowed():
+        return {key: value for key, value in scrape(telemetry).items() if key[0] == "sluice_slo_allowed_share"}
+
+    model = telemetry.model(plan(percentile=99.0))
+    assert allowed() == {("sluice_slo_allowed_share", ("model", "m")): 0.01}
+    model.follow(plan(percentile=80.0))
+    assert allowed() == {("sluice_slo_allowed_share", ("model", "m")): 0.2}
+    model.follow(plan(slo=None))
+    assert allowed() == {}
 
 
 def routed(*routes):
