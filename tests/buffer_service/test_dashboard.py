@@ -93,33 +93,96 @@ def test_no_two_lines_of_a_panel_have_the_same_name(scrapes):
         assert len(names) == len(set(names)), panel["title"]
 
 
-def unit_of(panel, target):
-    """What Grafana writes beside the numbers of a target, which has an axis of its own where it is not the panel's."""
-    units = {
-        override["matcher"]["options"]: {told["id"]: told["value"] for told in override["properties"]}
-        for override in panel["fieldConfig"]["overrides"]
-        if override["matcher"]["id"] == "byFrameRefID"
-    }
-    assert units.keys() <= {each["refId"] for each in panel["targets"]}
-    assert all(told["custom.axisPlacement"] == "right" and "(right)" in panel["title"] for told in units.values())
-    return units.get(target["refId"], panel["fieldConfig"]["defaults"])["unit"]
-
-
 def test_a_unit_is_that_of_what_is_shown():
     for panel, target in TARGETS:
-        unit, expression = unit_of(panel, target), target["expr"]
+        unit, expression = panel["fieldConfig"]["defaults"]["unit"], target["expr"]
         if "_usd" in expression:
             assert unit == "currencyUSD"
         elif "_bytes{" in expression:
             assert unit == "decbytes"
-        elif "process_cpu_seconds" in expression or "violations" in expression:
+        elif re.search("process_cpu_seconds|violations|_share", expression):
             assert unit == "percentunit"
         elif re.search(r"_seconds(_bucket)?\{", expression):
             assert unit == "s"
         elif expression.count("rate(") == 1:
-            assert unit == ("reqps" if re.search("requests|turned_away", expression) else "cps")
+            assert unit == ("reqps" if re.search("requests|refusals|turned_away", expression) else "cps")
         else:
             assert unit == "none"
+
+
+def overrides(panel, matcher):
+    """What is drawn otherwise than the rest of a panel, by what it is found by: a property and its value each."""
+    return {
+        override["matcher"]["options"]: {told["id"]: told["value"] for told in override["properties"]}
+        for override in panel["fieldConfig"]["overrides"]
+        if override["matcher"]["id"] == matcher
+    }
+
+
+def test_every_line_of_a_panel_is_read_at_one_axis_in_one_unit():
+    for panel in DASHBOARD["panels"]:
+        changed = {name for each in panel["fieldConfig"]["overrides"] for name in (told["id"] for told in each["properties"])}
+        assert changed <= {"color", "custom.lineStyle", "custom.lineWidth"}, panel["title"]
+
+
+def test_what_is_promised_is_dashed_beside_what_is_measured():
+    promises = re.compile("sluice_slo_(seconds|allowed_share)")
+    promised = {(panel["id"], target["refId"]) for panel, target in TARGETS if promises.search(target["expr"])}
+    assert promised == {
+        (panel["id"], target)
+        for panel in DASHBOARD["panels"]
+        for target, told in overrides(panel, "byFrameRefID").items()
+        if told.get("custom.lineStyle", {}).get("fill") == "dash"
+    }
+    assert {panel["id"] for panel in DASHBOARD["panels"][:2]} == {panel for panel, _ in promised}  # before all else
+
+
+def test_the_colour_of_a_status_says_whose_fault_it_is():
+    (panel,) = [panel for panel, target in TARGETS if "{{status}}" in target["legendFormat"]]
+    colours = {pattern.strip("/"): told["color"]["fixedColor"] for pattern, told in overrides(panel, "byRegexp").items()}
+    for name, expected in (("m 200", []), ("404 200", []), ("m 429", ["orange"]), ("503 m 404", ["orange"]), ("m 502", ["red"])):
+        assert [colour for pattern, colour in colours.items() if re.search(pattern, name)] == expected
+    assert {told["color"]["fixedColor"] for told in overrides(panel, "byFrameRefID").values()} == {"purple"}  # who was not answered
+
+
+@in_virtual_time
+async def test_a_panel_that_is_all_zero_while_nobody_asks_has_an_axis_of_small_numbers(function):
+    """Grafana's would go to 100 there, which is 10000 %."""
+    async with serving(function, constructors.size_or_timeout(64, 1.0), max_queue_length=24, **PRICES) as buffer:
+        await all_that_happens(buffer, function)
+        found = [await scrape(buffer)]
+        await asyncio.sleep(60.0)
+        found.append(await scrape(buffer))
+    zero = set()
+    for panel, target in TARGETS:
+        values = [value for value in evaluate(asked(target["expr"]), *found).values() if math.isfinite(value)]
+        if values and not any(values) and "process_cpu_seconds" not in target["expr"]:  # which is never zero but in virtual time
+            zero.add(panel["title"])
+    assert zero == {panel["title"] for panel in DASHBOARD["panels"] if "custom" in panel["fieldConfig"]["defaults"]} - {
+        "Late requests, beside what the SLO allows"  # which is of no number then, and zero while all is well
+    }
+    assert all(set(panel["fieldConfig"]["defaults"].get("custom", {})) <= {"axisSoftMax"} for panel in DASHBOARD["panels"])
+
+
+@in_virtual_time
+async def test_a_panel_that_a_healthy_buffer_leaves_empty_says_why(function):
+    async with serving(function, constructors.size_or_timeout(4, 0.01)) as buffer:
+        found = []
+        for _ in range(2):
+            assert {(await buffer.post("/models/m", b"1"))[0] for _ in range(8)} == {200}
+            found.append(await scrape(buffer))
+    empty = {
+        panel["title"]: panel["fieldConfig"]["defaults"].get("noValue")
+        for panel in DASHBOARD["panels"]
+        if not any(evaluate(asked(target["expr"]), *found) for target in panel["targets"])
+    }
+    no_price = "No price is told (SLUICE_GB_SECOND_USD)"
+    assert empty == {
+        "Turned away a second, by reason": "None was turned away",
+        "Failed invocations a second, by error": "No invocation failed",
+        "Cost of invocations, USD an hour": no_price,
+        "Cost of invocations, USD a million requests": no_price,
+    }
 
 
 def test_what_can_be_chosen_is_asked_of_metrics_that_there_are(scrapes):
@@ -144,6 +207,9 @@ async def test_a_buffer_that_has_answered_nobody_shows_that_all_requests_miss_th
             found.append(await scrape(buffer))
     (missed,) = [target["expr"] for panel, target in TARGETS if "violations" in target["expr"]]
     assert evaluate(asked(missed), *found) == {frozenset({("model", "m")}): 1.0}
+    (panel,) = [panel for panel in DASHBOARD["panels"] if panel["title"] == "Requests a second, by status or error"]
+    rates = [rate for target in panel["targets"] for rate in evaluate(asked(target["expr"]), *found).values()]
+    assert sum(rates) * (found[1].at - found[0].at) == pytest.approx(8)  # they came, though none has a status of the model
 
 
 @pytest.mark.parametrize(
@@ -164,6 +230,15 @@ def test_what_is_not_known_of_promql_is_refused(scrapes, expression, why):
         evaluate(expression, *scrapes)
 
 
-def test_its_panels_do_not_overlap_and_have_names_of_their_own():
-    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in DASHBOARD["panels"]]
-    assert len(set(places)) == len(places) == len({panel["title"] for panel in DASHBOARD["panels"]})
+def test_its_panels_fill_the_grid_and_have_names_and_numbers_of_their_own():
+    panels = DASHBOARD["panels"]
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(cells)) == len(cells) == 24 * (1 + max(y for _, y in cells))
+    assert all(0 <= x < 24 for x, _ in cells)
+    assert len({panel["title"] for panel in panels}) == len({panel["id"] for panel in panels}) == len(panels)
+    assert sorted(panels, key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"])) == panels
