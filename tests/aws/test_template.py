@@ -836,6 +836,24 @@ def test_refusals_a_full_cache_and_a_missing_control_are_told_of_by_who_sees_the
         assert (heard[name]["ComparisonOperator"], heard[name]["TreatMissingData"]) == ("GreaterThanThreshold", "notBreaching")
 
 
+def dashboard_of(filled: Any) -> list[dict[str, Any]]:
+    widgets: list[dict[str, Any]] = msgspec.json.decode(filled.resource("Dashboard")["DashboardBody"])["widgets"]
+    return widgets
+
+
+def metrics_of(widgets: list[dict[str, Any]]) -> list[list[str]]:
+    """Namespace, name, and dimensions with their values of each metric that is no expression, in full."""
+    found: list[list[str]] = []
+    for widget in widgets:
+        above: list[str] = []  # whose place "." takes, and "..." those of all
+        for metric in widget["properties"]["metrics"]:
+            named = [part for part in metric if isinstance(part, str)]
+            if named:
+                above = above if named == ["..."] else [above[i] if part == "." else part for i, part in enumerate(named)]
+                found.append(above)
+    return found
+
+
 def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTemplate) -> None:
     filled = template(ModelName="encoder")
     assert Settings.from_environment(environment(filled.resource("BufferTask"))).cloudwatch == "on"
@@ -848,24 +866,55 @@ def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTem
     (written,) = line["_aws"]["CloudWatchMetrics"]
     assert (written["Namespace"], written["Dimensions"]) == ("Sluice", [["Deployment", "Model"]])
     assert (line["Deployment"], line["Model"]) == ("mlp-prod", "encoder")
-    shown: set[str] = set()
-    for widget in msgspec.json.decode(filled.resource("Dashboard")["DashboardBody"])["widgets"]:
-        place = [""] * 6  # namespace, metric, and twice dimension and value: "." repeats the one above
-        for metric in widget["properties"]["metrics"]:
-            if isinstance(metric[0], str) and metric[0] != "...":
-                place = [above if name == "." else name for name, above in zip(metric[:6], place, strict=True)]
-                assert place[0] != "Sluice" or place[2:] == ["Deployment", "mlp-prod", "Model", "encoder"]
-                shown |= {place[1]} if place[0] == "Sluice" else set()
-    assert shown == {metric["Name"] for metric in written["Metrics"]}
+    shown = [place for place in metrics_of(dashboard_of(filled)) if place[0] == "Sluice"]
+    assert {tuple(dimensions) for _, _, *dimensions in shown} == {("Deployment", "mlp-prod", "Model", "encoder")}
+    assert {name for _, name, *_ in shown} == {metric["Name"] for metric in written["Metrics"]}
+
+
+def test_the_dashboard_shows_of_a_buffer_of_its_own_what_it_answers_with_and_its_tasks(template: AnyTemplate) -> None:
+    filled = template()
+    widgets = dashboard_of(filled)
+    balancer, tasks = "<LoadBalancer.LoadBalancerFullName>", ["ClusterName", "<Cluster>", "ServiceName", "<Buffer.Name>"]
+    assert [place for place in metrics_of(widgets) if place[0] != "Sluice"] == [
+        *(
+            ["AWS/ApplicationELB", f"HTTPCode_{name}_Count", "LoadBalancer", balancer]
+            for name in ("Target_4XX", "Target_5XX", "ELB_5XX")
+        ),
+        *(["AWS/ECS", name, *tasks] for name in ("CPUUtilization", "CPUUtilization", "MemoryUtilization")),
+    ]
+    assert {name for name, resource in filled.body["Resources"].items() if resource.get("Condition") == "OwnBuffer"} >= {
+        *("LoadBalancer", "Cluster", "Buffer")
+    }
+    assert dashboard_of(template(BufferStack="mlp-prod")) == widgets[:4]  # the other stack's dashboard has them
+
+
+def test_the_dashboard_has_its_widgets_side_by_side(template: AnyTemplate) -> None:
+    for widgets in (dashboard_of(template()), dashboard_of(template(BufferStack="mlp-prod"))):
+        cells = [
+            (x, y)
+            for widget in widgets
+            for x in range(widget["x"], widget["x"] + widget["width"])
+            for y in range(widget["y"], widget["y"] + widget["height"])
+        ]
+        assert len(set(cells)) == len(cells) == 24 * (1 + max(y for _, y in cells))
+        assert all(0 <= x < 24 for x, _ in cells)
+
+
+def test_few_errors_are_not_drawn_on_the_axis_of_many_invocations(template: AnyTemplate) -> None:
+    (widget,) = [widget for widget in dashboard_of(template()) if "Invocations" in widget["properties"]["title"]]
+    axes = {metric[0]["label"]: metric[0].get("yAxis", "left") for metric in widget["properties"]["metrics"]}
+    assert axes == {"invocations": "left", "errors": "right", "throttles": "right"}
 
 
 def test_the_dashboard_tells_its_lines_apart_and_what_is_late_from_what_may_be(template: AnyTemplate) -> None:
-    widgets = msgspec.json.decode(template(SloPercentile="99").resource("Dashboard")["DashboardBody"])["widgets"]
+    widgets = dashboard_of(template(SloPercentile="99"))
     for properties in (widget["properties"] for widget in widgets):
         options = [metric[-1] for metric in properties["metrics"] if metric[-1].get("visible", True)]
         labels = [option["label"] for option in options]
         assert len(set(labels)) == len(labels) > 1
-        assert properties["yAxis"]["left"]["min"] == 0  # what is small beside what there was is not drawn as if it were large
+        assert {axis["min"] for axis in properties["yAxis"].values()} == {
+            0
+        }  # what is small beside what there was is not drawn as if it were large
         assert ("(right)" in properties["title"]) == any(option.get("yAxis") == "right" for option in options)
     late, allowed = (metric[0]["expression"] for metric in widgets[1]["properties"]["metrics"][:2])
     counted = {"violations": 3, "requests": 200}
@@ -878,8 +927,7 @@ def test_the_dashboard_finds_every_function_by_its_whole_name(template: AnyTempl
     filled = template(MemorySize1="885", MemorySize2="1769", **{f"MemorySize{place}": "none" for place in (3, 4, 5)})
     names = {f["FunctionName"] for f in functions_of(filled).values()}
     assert names == {"mlp-prod-885", "mlp-prod-1769"}
-    widgets = msgspec.json.decode(filled.resource("Dashboard")["DashboardBody"])["widgets"]
-    metrics = [metric[0] for widget in widgets for metric in widget["properties"]["metrics"]]
+    metrics = [metric[0] for widget in dashboard_of(filled) for metric in widget["properties"]["metrics"]]
     searches = [metric["expression"] for metric in metrics if isinstance(metric, dict) and "SEARCH" in metric["expression"]]
     assert [re.findall(r'MetricName="(\w+)"', search) for search in searches] == [["Invocations"], ["Errors"], ["Throttles"]]
     for search in searches:
