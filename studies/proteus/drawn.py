@@ -26,19 +26,19 @@ class Fresh:
 
 
 FRESH = (
-    Fresh("walk", 1.0, 0.3, 9001),
-    Fresh("walk", 2.0, 0.3, 9002),
-    Fresh("gamma", 1.0, 0.3, 9003),
-    Fresh("walk", 1.0, 0.2, 9004),
-    Fresh("walk", 1.0, 1.0, 9005),
+    Fresh("walk", 1.0, 0.3, 9201),
+    Fresh("walk", 2.0, 0.3, 9202),
+    Fresh("gamma", 1.0, 0.3, 9203),
+    Fresh("walk", 1.0, 0.2, 9204),
+    Fresh("walk", 1.0, 1.0, 9205),
 )
 
 HELD_OUT = (
-    Fresh("steady", 1.0, 0.3, 9101),
-    Fresh("bursty", 1.0, 0.3, 9102),
-    Fresh("steady", 2.0, 0.3, 9103),
-    Fresh("gamma", 1.0, 0.3, 9104),
-    Fresh("flash", 1.0, 0.3, 9105),
+    Fresh("steady", 1.0, 0.3, 9301),
+    Fresh("bursty", 1.0, 0.3, 9302),
+    Fresh("steady", 2.0, 0.3, 9303),
+    Fresh("gamma", 1.0, 0.3, 9304),
+    Fresh("flash", 1.0, 0.3, 9305),
 )
 KINDS = {
     "walk": "Poisson, wandering",

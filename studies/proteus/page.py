@@ -54,9 +54,7 @@ def page(study: Study) -> str:
         **Counted** are all that arrive: the violation ratio is 1 - answered within the deadline / all that arrived, whether the
         rest was late, given up or never routed. Effective accuracy is the mean accuracy of what was answered in time, each
         variant's in percent of the best of its family; *over all requests* a request that was not in time has accuracy 0. The drop
-        is 100 less the lowest effective accuracy of ten seconds. *Loads*: devices that loaded another variant. What is said of
-        [demand that nobody tuned for](#on-demand-that-nobody-tuned-for) was run last; the other rows are one change of the loop
-        older.
+        is 100 less the lowest effective accuracy of ten seconds. *Loads*: devices that loaded another variant.
         """,
         systems_text(),
         "## The comparison",
