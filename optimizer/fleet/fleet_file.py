@@ -21,6 +21,7 @@ from sluice.optimizer.fleet.yaml_entries import Entry, load, one_of
 
 FAR = 10.0
 """Times an SLO that a request alone takes, from which on a number without a unit was probably meant in milliseconds."""
+TIME = "a number of seconds >= 0"
 
 
 def read_fleet(path: str | Path) -> Fleet:
@@ -142,9 +143,9 @@ def _profile(entry: Entry, device: DeviceType, folder: Path, far: float) -> Prof
     if not all(isinstance(key, int) and not isinstance(key, bool) for key in value):
         entry.check(all(key in ("intercept", "slope", "max_batch") for key in value), allowed)
         fields = entry.fields("intercept", "slope", "max_batch", needed=("intercept", "slope", "max_batch"))
-        intercept, slope = (
-            fields[key].duration("a number of seconds >= 0", above=False, asked_from=far / 2) for key in ("intercept", "slope")
-        )
+        intercept, slope = (fields[key].duration(TIME, above=False, asked_from=math.inf) for key in ("intercept", "slope"))
+        longer, beside = ("intercept", slope) if intercept >= slope else ("slope", intercept)
+        fields[longer].duration(TIME, above=False, asked_from=far - beside)
         entry.check(intercept + slope > 0, "an intercept or a slope > 0")
         return Profile.of_line(intercept, slope, fields["max_batch"].whole("an integer >= 1", 1, MAX_BATCH))
     for b in value:

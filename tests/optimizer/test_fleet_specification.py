@@ -119,6 +119,18 @@ def test_anchors_and_merges_of_yaml_work(tmp_path: Path) -> None:
     assert fleet.profiles["gpu", "large"].service.seconds[:2, 0] == pytest.approx([0.02, 0.03])
 
 
+def test_a_line_is_asked_about_where_a_request_alone_takes_far_longer_than_its_slo_and_not_before(tmp_path: Path) -> None:
+    """Of 0.3 s: whichever of both is the longer, with the other beside it, and not one alone."""
+    for intercept, slope in (("1.9", "0.9"), ("0.05", "2.9"), ("2s", "2"), ("3s", "0.1")):
+        text = FLEET.replace("intercept: 0.02, slope: 0.01", f"intercept: {intercept}, slope: {slope}")
+        seconds = read_fleet(written(tmp_path, text)).profiles["gpu", "large"].service.seconds
+        assert seconds[0, 0] == pytest.approx(float(intercept.rstrip("s")) + float(slope))
+    for intercept, slope, asked in ((2.0, 1.1, "intercept: 2"), (1.1, 2.0, "slope: 2"), (3.0, 0.0, "intercept: 3")):
+        text = FLEET.replace("intercept: 0.02, slope: 0.01", f"intercept: {intercept}, slope: {slope}")
+        with pytest.raises(InvalidInput, match=f"large.profiles.gpu.{asked}.0 is not allowed; allowed: ."):
+            read_fleet(written(tmp_path, text))
+
+
 def test_times_of_a_profile_may_have_their_units(tmp_path: Path) -> None:
     text = FLEET.replace("{1: 2e-2, 8: 0.16}", "{1: 20ms, 8: 0.16s}")
     text = text.replace("intercept: 0.02, slope: 0.01", "intercept: 0ms, slope: 10ms").replace("{latency: 0.3,", "{latency: 300ms,")
