@@ -367,11 +367,11 @@ def _by_environment(plan: Plan, batches: Sequence[MeasuredBatch]) -> Iterator[tu
     under_way: dict[tuple[str, int], list[float]] = {key: [] for key in provisioned}  # when those on such environments end
     for batch in sorted(batches, key=lambda batch: batch.ended_at - batch.seconds):
         key = batch.route, batch.table
-        _, n = provisioned.get(key, ("", 0))
+        function, n = provisioned.get(key, ("", 0))
         ends = under_way.get(key, [])
         while ends and ends[0] <= batch.ended_at - batch.seconds:
             heapq.heappop(ends)
-        found = len(ends) < n and not batch.cold
+        found = batch.function == function and len(ends) < n and not batch.cold
         if found:
             heapq.heappush(ends, batch.ended_at)
         yield batch, found

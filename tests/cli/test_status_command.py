@@ -297,6 +297,18 @@ def test_provisioned_environments_cost_their_hours_and_less_by_the_second(exit_o
     assert spent["usd"] == pytest.approx(usd, abs=0.01 * 0.1 * on_demand + 1 / 3600 * provisioned.reserved_per_hour)
 
 
+def test_what_another_function_served_before_was_on_no_environment_that_the_plan_in_force_keeps(
+    exit_of: Run, deployment: Deployment
+) -> None:
+    deployment.put(planned(warm=WarmEnvironments(1)))
+    deployment.record("mlp", *(batch(1000.0 - 10 * i, (0.1,), "mlp-1769") for i in range(100)))
+    prices = default_prices()
+    spent = json.loads(exit_of("status", "--json", *deployment.where)[1])["models"][0]["spent"]
+    hours = 1000 / 3600 * prices.provisioned(885, "arm64").reserved_per_hour
+    usd = hours + 100 * (0.1 * 1769 / 1024 * prices.gb_second("arm64") + prices.function.request)
+    assert spent["usd"] == pytest.approx(usd, abs=1 / 3600 * prices.provisioned(885, "arm64").reserved_per_hour)
+
+
 def test_environments_that_are_workers_and_pings_cost_what_they_do(exit_of: Run, deployment: Deployment) -> None:
     prices, usd = default_prices(), {}
     table = PolicyDocument.of(constructors.greedy(2, 3))
