@@ -93,14 +93,16 @@ class Rehearsal:
 
 
 def _pasts_of(forecast: DemandForecast, family: int, rate: float, n_parts: int) -> list[_Past]:
-    """What it did, brought to a rate, and what it did as it came, where that may come again."""
-    again = forecast.comes_again(family)
-    stretched = _Past(_last(forecast.remembered(family, rate, n_parts), MOST_REQUESTS), (1 - again) * rate)
-    if again == 0:
-        return [stretched]
-    as_it_came = _last(forecast.remembered(family, rate, n_parts, stretched=False), MOST_REQUESTS)
-    mean = len(as_it_came.arrival_times) / float(as_it_came.ends[-1])
-    return [stretched, _Past(as_it_came, again * max(mean, RARE))]
+    """What it did, brought to a rate, and what it did as it came: each for as much as it is likely, where that is anything."""
+    again, pasts = forecast.comes_again(family), []
+    if again < 1:
+        stretched = forecast.remembered(family, rate, n_parts)
+        pasts.append(_Past(_last(stretched, MOST_REQUESTS), (1 - again) * rate))
+    if again > 0:
+        came = forecast.remembered(family, rate, n_parts, stretched=False)
+        mean = len(came.arrival_times) / float(came.ends[-1])  # of all of it, of which no more than the end may be run
+        pasts.append(_Past(_last(came, MOST_REQUESTS), again * max(mean, RARE)))
+    return pasts
 
 
 def _together(outcomes: Sequence[Outcome], rates: Sequence[float]) -> Outcome:

@@ -498,6 +498,30 @@ def test_a_look_that_comes_a_little_early_is_the_periods_all_the_same():
     assert wanted == [False, False, True]
 
 
+def test_what_came_counts_for_all_of_it_though_only_its_end_is_run(monkeypatch):
+    forecast = DemandForecast(np.array([150.0, 5.0]), horizon=3.0)
+    for rate in [5.0, *([150.0] * 20 + [5.0] * 20) * 2]:  # the first second had nothing forecast for it
+        forecast.see(np.array([rate, 5.0]))
+    monkeypatch.setattr(DemandForecast, "comes_again", lambda self, family: float(family == 0))
+    monkeypatch.setattr("sluice.optimizer.control.rehearsal.MOST_REQUESTS", 50)  # of the lull
+    assert Rehearsal(fleet(), forecast, forecast.rate, 20).part_of[0] == pytest.approx(77.5 / 82.5)
+
+
+@pytest.mark.parametrize(("again", "runs"), [(0.0, 1), (0.5, 2), (1.0, 1)])
+def test_only_what_is_likely_to_come_is_rehearsed(again, runs, monkeypatch):
+    asked = []
+
+    def run(*args):
+        asked.append(args)
+        return simulate_fleet(*args)
+
+    monkeypatch.setattr(DemandForecast, "comes_again", lambda self, family: again)
+    monkeypatch.setattr("sluice.optimizer.control.rehearsal.simulate_fleet", run)
+    rehearsal, _ = seen(20.0, 10.0)
+    rehearsal.of_family(0, placement([1, 0, 1, 0], [0, 0, 1, 0]), 1.0)
+    assert len(asked) == runs
+
+
 def test_where_demand_alternates_within_a_minute_placements_are_kept_for_what_comes_again():
     """Each family by turns, for half a minute: plans for the moment alone have 1.2 to 1.8 % late, at the jumps."""
     described = read_fleet(FLEET_LIVE)
