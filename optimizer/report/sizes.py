@@ -42,10 +42,11 @@ def headline(answer: SizedAnswer) -> str:
     if answer.one_queue is None:
         return f"{text}; without regard to size no setting keeps the SLO."
     whole, saved = per_million(answer.one_queue.cost.by_request), answer.saving or 0.0
-    if f"{abs(saved):.4f}" == "0.0000":
+    times = f"{1 - saved:.2f}"
+    if abs(saved) < 5e-5 or (saved < 0 and times == "1.00"):
         return f"{text}, as much as without regard to size ({whole})."
     if saved < 0:
-        return f"{text}, {1 - saved:.2f} times what it is without regard to size ({whole}), where nothing moves through a buffer."
+        return f"{text}, {times} times what it is without regard to size ({whole}), where nothing moves through a buffer."
     return f"{text}, {100 * saved:.3g} % less than without regard to size ({whole})."
 
 

@@ -174,9 +174,9 @@ def saving(answer: Answer) -> str:
         return f"{text}; {'batches were not compared' if none_compared(answer.question) else 'no batch size is cheaper'}."
     if not answer.no_batching_keeps_slo:
         return f"{text}; without batching no memory size keeps the SLO (quickest: {per_million(none)})."
-    if per_million(bill) != per_million(none) and bill > none:
+    if bill > none and (times := f"{bill / none:.2f}") != "1.00":
         there = f"without batching ({per_million(none)}), where nothing moves through a buffer"
-        return f"{text}, {bill / none:.2f} times what it is {there}."
+        return f"{text}, {times} times what it is {there}."
     return f"{text}, {_times_less(bill, none)} no batching ({per_million(none)})."
 
 

@@ -419,6 +419,22 @@ def test_what_rounds_to_nothing_is_said_to_be_little() -> None:
     assert "1.00 less than calling" in wording.decision("4.00 USD", 4.0, 5.0)
 
 
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        (1.25, "1.25 times less than no batching ("),
+        (1.004, "as much as no batching ("),
+        (0.996, "as much as no batching ("),
+        (0.8, "1.25 times what it is without batching ("),
+    ],
+)
+def test_what_no_batching_costs_as_much_as_is_not_told_as_a_number_of_times(answer: Answer, times: float, said: str) -> None:
+    other = BatchCost(compute=times * answer.winner.cost.by_request)
+    assert f" USD per million requests, {said}" in wording.saving(
+        replace(answer, no_batching=replace(answer.no_batching, cost=other))
+    )
+
+
 def test_an_interval_whose_ends_are_written_alike_is_one_number(answer: Answer) -> None:
     assert (between("495", "495"), between("495", "496")) == ("495", "495 to 496")
     assert in_brackets("495", "495", "495") == ""

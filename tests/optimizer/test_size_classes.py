@@ -15,7 +15,7 @@ from sluice.batching.documents import Plan, ProfilePoint, RequestSize, ServicePr
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.billing.cost import Billing
+from sluice.optimizer.billing.cost import BatchCost, Billing
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import (
     Goal,
@@ -208,6 +208,23 @@ def test_classes_that_move_bytes_which_one_queue_without_batching_does_not_are_t
         f", {times:.2f} times what it is without regard to size ({per_million(direct.cost.by_request)}), where nothing moves"
         " through a buffer."
     )
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        (0.9, "1.11 times what it is without"),
+        (0.997, "as much as without"),
+        (1.00001, "as much as without"),
+        (1.002, "0.2 % less than without"),
+    ],
+)
+def test_classes_that_cost_as_much_as_one_queue_are_not_told_as_a_number_of_times_it(
+    answer: SizedAnswer, times: float, said: str
+) -> None:
+    assert answer.one_queue is not None
+    other = replace(answer.one_queue, cost=BatchCost(compute=times * answer.cost.by_request))
+    assert f" USD per million requests, {said} regard to size (" in headline(replace(answer, one_queue=other))
 
 
 def test_one_queue_regardless_of_size_is_predicted_as_well() -> None:
