@@ -8,7 +8,7 @@ import socket
 
 
 async def addresses_of(host: str, port: int) -> list[str]:
-    """Of a name what the system knows, each once, in its order; raises ``OSError``.
+    """Of a name what the system knows, each once, in its order; raises ``OSError``, or ``UnicodeError`` of what can be no name.
 
     Who connects looks a name up here and not in ``create_connection``: in uvloop's, a lookup that fails after the connecting was
     given up is an exception that nobody retrieves.

@@ -111,17 +111,24 @@ class Endpoint:
             commands.append(("SELECT", told.db))
         return commands
 
-    async def connect(self, protocol: asyncio.Protocol) -> None:
-        """Open a connection for a protocol; the loop sends small writes at once (``TCP_NODELAY``)."""
+    async def connect(self, protocol: asyncio.Protocol, within: float) -> None:
+        """Open a connection for a protocol within so many seconds, of which each address of a host has its share.
+
+        The loop sends small writes at once (``TCP_NODELAY``).
+        """
         told, loop = self._told, asyncio.get_running_loop()
         if isinstance(told, redis.UnixDomainSocketConnection):
             await loop.create_unix_connection(lambda: protocol, told.path)
             return
         context = told.ssl_context.get() if isinstance(told, redis.SSLConnection) else None
         name, failure = told.host if context is not None else None, OSError(f"{told.host} has no address")
-        for address in await addresses_of(told.host, told.port):
+        addresses = await addresses_of(told.host, told.port)
+        for address in addresses:
             try:
-                transport, _ = await loop.create_connection(lambda: protocol, address, told.port, ssl=context, server_hostname=name)
+                async with asyncio.timeout(within / len(addresses)):
+                    transport, _ = await loop.create_connection(
+                        lambda: protocol, address, told.port, ssl=context, server_hostname=name
+                    )
                 break
             except OSError as error:
                 failure = error
@@ -229,7 +236,7 @@ class Pipe(asyncio.Protocol):
     async def _begin(self, within: float) -> None:
         try:
             async with asyncio.timeout(within):
-                await self._endpoint.connect(self)
+                await self._endpoint.connect(self, within)
                 assert self._transport is not None
                 greeting = _Call(self._loop.create_future(), (*self._endpoint.greeting(), self._first), math.inf)
                 self._send(greeting)

@@ -379,13 +379,29 @@ async def test_each_address_of_a_name_is_tried(server, monkeypatch):
         assert await ask(pipe, "one") == [b"one"]
 
 
+async def test_an_address_that_takes_no_connection_in_its_share_of_the_time_is_passed_over(server, monkeypatch):
+    async def addresses(host, port):
+        return ["127.0.0.2", "127.0.0.1"]
+
+    async def silent_at_the_first(factory, address, *args, **kwargs):
+        if address == "127.0.0.2":
+            await asyncio.Event().wait()
+        return await connect(factory, address, *args, **kwargs)
+
+    connect = asyncio.get_running_loop().create_connection
+    monkeypatch.setattr(redis_connection, "addresses_of", addresses)
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", silent_at_the_first)
+    async with pipe_to(server.url.replace("127.0.0.1", "redis.example"), within=2.0) as pipe:
+        assert await ask(pipe, "one") == [b"one"]
+
+
 def test_a_name_that_is_looked_up_for_longer_than_somebody_waits_leaves_no_error_behind():
     told = []
 
     async def given_up():
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: told.append(context["message"]))
-        connecting = asyncio.create_task(Endpoint("redis://nowhere.invalid:6379").connect(asyncio.Protocol()))
+        connecting = asyncio.create_task(Endpoint("redis://nowhere.invalid:6379").connect(asyncio.Protocol(), 20.0))
         await asyncio.sleep(0)
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
