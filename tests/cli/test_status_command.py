@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import struct
 import threading
 import urllib.request
@@ -191,7 +192,7 @@ def test_who_had_no_answer_was_not_in_time(exit_of: Run, deployment: Deployment)
     _, said, _ = exit_of("status", *deployment.where)
     lines = said.splitlines()
     assert lines[2] == "  p95 within 200 ms: not kept, 75 % late of the 5 allowed"
-    assert lines[3].startswith("  400 requests in 10 s, ")
+    assert re.match(r"  400 requests in 1\d s, ", lines[3])  # and as long as it took to ask
     assert lines[3].endswith("/s, in batches of 2, 300 of them late without an answer, in no batch")
     assert "  p95 within 200 ms: not kept, 100 % late of the 5 allowed" in lines
     assert any(line.startswith("  40 requests in ") and "none of them in a batch" in line for line in lines)
