@@ -150,7 +150,7 @@ class DemandForecast:
         return np.maximum(self._level, RARE)
 
     def comes_again(self, family: int) -> float:
-        """How likely the next minutes bring what the last ones did, rather than more of now: from 0 to 1 (docs/model.md, 5.6).
+        """How likely the next minutes bring what the last ones did, rather than more of now: from 0 to 1, (5.2a) of docs/model.md.
 
         Where it was further from what had been forecast than from its own mean, as where it goes up and down within a minute, the
         forecast of now says the least. What arrivals differ by from one step to the next is taken out of both.
