@@ -288,7 +288,7 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
         memory_sizes = [each.memory_mb for each in (own, *others) if isinstance(each, Function)]
         return _of_workers(_noted(replace(deployment, function=route.function), memory_sizes, of), of)
     if policy.servers is not None:
-        return _of_workers(of.offer.under(policy), of)
+        return _of_workers((of.offered(route.function) or of.offer).under(policy), of)
     named = of.function_named(route.function, memory_mb)
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
     function = function if sizes is None else function.between(*sizes)
@@ -369,7 +369,7 @@ def _takes_first(route: Route, of: Situation) -> bool:
     policies = [route.policy, *(beside.policy for beside in route.beside)]
     held = [name for name, policy in zip(route.functions, policies, strict=True) if policy.policy().servers is not None]
     if not route.beside:
-        return bool(held)
+        return bool(held) and of.offered(route.function) in (None, of.worker)
     alone = len(held) == len(of.offers) == 1 and of.workers_named(held[0]) is None
     return alone or any(of.workers_named(name) is of.worker for name in held)
 

@@ -205,11 +205,14 @@ class Situation:
                 return called
         return None
 
+    def offered(self, name: str) -> WorkerOffer | None:
+        """Those of the workers given that a plan calls so, by one of their addresses."""
+        return next((offer for offer in self.offers if offer.function in (name, *name.split(","))), None)
+
     def workers_named(self, name: str) -> WorkerOffer | None:
-        """The workers that a plan calls so, by one of their addresses; or so many environments of the function of that name."""
-        for offer in self.offers:
-            if offer.function == name or offer.function in name.split(","):
-                return offer
+        """The workers that a plan calls so; or so many environments of the function of that name."""
+        if (offer := self.offered(name)) is not None:
+            return offer
         function = self.function_named(name)
         return None if function is None else function_as_workers(function)
 

@@ -123,6 +123,11 @@ def test_workers_that_serve_no_policy_are_refused() -> None:
     third = WorkerOffer("third", service_times(PROFILE, 1769), 0.4, function="http://third:1")
     of_two = replace(of, worker=offer, other_workers=[third])
     of_third = structs.replace(alone, beside=[Beside("http://third:1", held)], digest="")
+    third_alone = Plan(model="m", function="http://third:1", policy=held)
+    assert named_deployments(["p"], of_two, {"p": third_alone})[0]["p"].price_per_worker_hour == 0.4
+    assert named_deployments(["p"], of_two, {"p": own})[0]["p"].price_per_worker_hour == 0.04
+    with pytest.raises(InvalidInput, match="--worker: 'own' .* or a plan of these workers"):
+        require_all_taken(of_two, ["p"], {"p": third_alone})
     for names, plans in ((["no-batching", "batch", "p"], {"p": alone}), (["no-batching"], {})):
         with pytest.raises(InvalidInput, match="--worker: 'worker' .* policy that workers serve .*, recommended, greedy, .*overf"):
             require_all_taken(of, names, plans)
