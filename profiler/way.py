@@ -102,6 +102,7 @@ class BufferOfModel:
         DispatchFailed
             Nobody answers.
         """
+        self._connection.close()  # a sweep may lie between two questions, for longer than any end keeps a connection
         status, body = self._ask("GET", f"/v2/models/{self._model}", b"", self._headers)
         try:
             if status == 200:

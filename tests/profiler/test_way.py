@@ -28,10 +28,17 @@ class Buffer:
         )
         self.status, self.ready, self.posted = 200, 200, []
         self.key: str | None = None
+        self.keep_alive: float | None = None
+        self.closed = threading.Event()
         buffer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version, wbufsize = "HTTP/1.1", -1  # head and body in one segment, which is answered at once
+
+            @property
+            def timeout(self) -> float | None:
+                """After which an idle connection is closed, s."""
+                return buffer.keep_alive
 
             def do_GET(self) -> None:
                 if self.headers["x-api-key"] != buffer.key:
@@ -54,6 +61,10 @@ class Buffer:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None: ...
+
+            def finish(self) -> None:
+                super().finish()
+                buffer.closed.set()
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -172,3 +183,12 @@ def test_a_buffer_that_asks_for_a_key_is_shown_it_with_every_request(buffer: Buf
         BufferOfModel(buffer.url).ask(SAMPLE)
     known = BufferOfModel(buffer.url, {"x-api-key": "s3cret"})
     assert known.alone() == Alone("m-512:live", 0.25) and known.ask(SAMPLE) > 0 and known.queue_call() > 0
+
+
+def test_a_buffer_that_was_asked_before_a_sweep_and_has_closed_the_idle_connection_is_measured_after_it(buffer: Buffer) -> None:
+    buffer.keep_alive = 0.05
+    asked = BufferOfModel(buffer.url)
+    assert asked.alone().hold == 0.25
+    assert buffer.closed.wait(10)
+    buffer.keep_alive = None
+    assert measure_way(asked, invoked(), "m", SAMPLE, 20).n == 20  # type: ignore[arg-type]
