@@ -88,9 +88,9 @@ def log_to(stream: Stream, lines: LogLines) -> None:
     handler.addFilter(Repeated())
     logging.basicConfig(level=lines.level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
-    logging.getLogger("botocore").setLevel(
-        logging.NOTSET if lines.level == "debug" else logging.WARNING
-    )  # it tells where its keys are
+    for library in ("botocore", "urllib3"):  # at `debug` AWS's writes what it sends and gets, its session's token among it
+        logging.getLogger(library).setLevel(logging.WARNING)
+    logging.getLogger("botocore.credentials").setLevel(logging.DEBUG if lines.level == "debug" else logging.WARNING)
     sys.excepthook, threading.excepthook = _die, _thread_dies
 
 

@@ -9,7 +9,13 @@ import sys
 import threading
 from collections.abc import Iterator
 
+import botocore.session
 import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.config import Config
+from botocore.credentials import Credentials
+from botocore.exceptions import EndpointConnectionError
 
 from sluice.batching.errors import InvalidInput
 from sluice.batching.log_lines import LONGEST_LINE, MOST_KINDS, LogLines, Repeated, log_to, log_to_stderr
@@ -23,7 +29,8 @@ def as_before() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(False)
-    logging.getLogger("botocore").setLevel(logging.NOTSET)
+    for library in ("botocore", "botocore.credentials", "urllib3"):
+        logging.getLogger(library).setLevel(logging.NOTSET)
     sys.excepthook, threading.excepthook = hooks
 
 
@@ -67,11 +74,25 @@ def record(said: str, level: int = logging.WARNING, logger: str = "x") -> loggin
 
 
 @pytest.mark.parametrize(("level", "told"), [("info", ["is away"]), ("debug", ["found credentials", "is away"])])
-def test_the_library_of_aws_tells_its_own_doings_to_who_looks_for_a_defect(level: str, told: list[str]) -> None:
+def test_the_library_of_aws_tells_where_its_keys_are_to_who_looks_for_a_defect(level: str, told: list[str]) -> None:
     stream = written(LogLines("text", level))
     logging.getLogger("botocore.credentials").info("found credentials")
     logging.getLogger("botocore.endpoint").warning("is away")
     assert [line.partition(": ")[2] for line in stream.getvalue().splitlines()] == told
+
+
+def test_what_the_library_of_aws_signs_and_sends_is_told_at_no_level() -> None:
+    """Neither the token of a role's session, which is in each request that is signed, nor a document of keys or plans."""
+    stream = written(LogLines("text", "debug"))
+    SigV4Auth(Credentials("key", "secret", "token of a role"), "lambda", "us-east-1").add_auth(AWSRequest("POST", "http://h", {}))
+    session = botocore.session.Session()
+    session.set_credentials("key", "secret", "token of a role")
+    client = session.create_client(
+        "ssm", "us-east-1", endpoint_url="http://127.0.0.1:1", config=Config(retries={"total_max_attempts": 1})
+    )
+    with pytest.raises(EndpointConnectionError):
+        client.put_parameter(Name="/keys", Value="hashed keys", Type="String")
+    assert stream.getvalue() == ""
 
 
 def test_a_warning_is_told_once_a_minute_with_how_often_it_came() -> None:
