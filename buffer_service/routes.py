@@ -12,8 +12,8 @@
 
 Where GET is, HEAD is; OPTIONS says which methods a path has.
 
-A body is never parsed for its meaning, but for the size or the class of a request where the plan has them told there; JSON is only
-checked to be JSON, because it is embedded as it is into a batch. Errors are
+A body is never parsed for its meaning, but for the size, the class or the deadline of a request where the plan has them told there;
+JSON is only checked to be JSON, because it is embedded as it is into a batch. Errors are
 problem details (RFC 9457) with one more member, ``error``, where clients of the Open Inference Protocol look for the text.
 
 A request for an inference is a record that is told what comes of it, and no task; what asks others before it answers is one.
@@ -185,6 +185,7 @@ class Said(NamedTuple):
     is_json: bool
     carried: dict[str, str]  # headers that its item carries
     told: Mapping[bytes, bytes]  # those of TOLD_BY that are there
+    of_protocol: bool  # whether the body is one of the Open Inference Protocol, which may have parameters
     encoding: str  # of the body, where that is encoded
     takes_gzip: bool = False
     wish: Wish | None = None  # how its answer is kept
@@ -257,7 +258,7 @@ class Routes:
     def _place(self, head: Head) -> Place:
         path, model = template(head.path)
         method, begin = self.paths.get(path, ("", self._tell_nowhere))
-        said = _said(head) if begin == self._takes else None
+        said = _said(head, path.startswith("/v2/")) if begin == self._takes else None
         return Place(method, begin, model, said, _request_id(head))
 
     def _allowed(self, head: Head, client: Client, place: Place) -> bool:
@@ -594,7 +595,7 @@ class _Inference:
                     check_json(body)
                 except WireError as error:
                     raise InvalidInput("body", body[:80], f"what {said.content_type} says it is ({error})") from None
-            told = self._served.told(self._head.fields, said.told, said.carried, body)
+            told = self._served.told(self._head.fields, said.told, said.carried, body, said.of_protocol)
             self._served.telemetry.came += 1  # who sends what is none is no demand
             self._waiting = self._served.ask(said.content_type, said.carried, body, told)
         except Exception as error:
@@ -672,7 +673,7 @@ def status_code(error: SluiceError) -> HTTPStatus:
     return next(STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES)
 
 
-def _said(head: Head) -> Said:
+def _said(head: Head, of_protocol: bool) -> Said:
     content_type = encoding = ""
     takes_gzip = wishes = False
     carried: dict[str, str] = {}
@@ -693,8 +694,9 @@ def _said(head: Head) -> Said:
         elif name in WISHED_BY:
             wishes = True
     if not content_type:
-        content_type = JSON if head.path.endswith("/infer") and INFERENCE_HEADER not in carried else BINARY
-    return Said(content_type, is_json(content_type), carried, told, encoding, takes_gzip, Wish.of(head.fields) if wishes else None)
+        content_type = JSON if of_protocol and INFERENCE_HEADER not in carried else BINARY
+    wish = Wish.of(head.fields) if wishes else None
+    return Said(content_type, is_json(content_type), carried, told, of_protocol, encoding, takes_gzip, wish)
 
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")

@@ -83,14 +83,17 @@ class ServedModel:
         for name in gone:
             self._dispatchers[name].retire()
 
-    def told(self, came_with: Headers, said: Mapping[bytes, bytes], headers: dict[str, str], body: bytes) -> Told:
+    def told(
+        self, came_with: Headers, said: Mapping[bytes, bytes], headers: dict[str, str], body: bytes, of_protocol: bool = False
+    ) -> Told:
         """What a request that ``came_with`` these headers tells of itself, as the plan in force has it.
 
-        ``said`` are those of ``CLASS_HEADER`` and ``DEADLINE_HEADER`` that are there. Raises ``InvalidInput``, naming the field.
+        ``said`` are those of ``CLASS_HEADER`` and ``DEADLINE_HEADER`` that are there; a body ``of_protocol`` is one of the Open
+        Inference Protocol. Raises ``InvalidInput``, naming the field.
         """
-        if self._tells_nothing and not said:
+        if self._tells_nothing and not said and not of_protocol:
             return NOTHING_TOLD
-        told = self._classes.of(said, headers, body)
+        told = self._classes.of(said, headers, body if of_protocol else None)
         return told if self._read_size is None else told._replace(size=self._read_size(came_with, headers, body))
 
     def ask(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> Waiting:

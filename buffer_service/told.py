@@ -7,7 +7,8 @@
 
 What stands first counts where several are there. A request that tells no class is of the plan's first. The deadline of a request
 takes the place of its class's: its slack is what it has beyond the promise that the tables of its queue are made for. Parameters
-are read where a plan has classes, for looking for them costs a look at the whole body.
+are those of a body of the protocol, and are read where a plan has classes, or a promise whose place a deadline may take, as to find
+them takes a look at the whole body.
 """
 
 from __future__ import annotations
@@ -79,23 +80,24 @@ class Classes:
         self._told = {each.name: each for each in told}
         self._by_urgency = [each.name for each in sorted(self._told.values(), key=lambda each: (each.latency, each.slack))]
         self._default = next(iter(self._told.values()), NOTHING_TOLD)
+        self._reads_parameters = any(promise is not None for promise in self._promised.values()) or bool(self._told)
 
-    def of(self, said: Mapping[bytes, bytes], carried: Mapping[str, str], body: bytes) -> Told:
+    def of(self, said: Mapping[bytes, bytes], carried: Mapping[str, str], body: bytes | None) -> Told:
         """Of a request that ``said`` this in headers; ``carried`` are those that its item carries.
 
-        Raises ``InvalidInput`` where the class is none of the plan's, or the deadline no time, or one that the plan cannot keep to.
+        ``body`` is one of the Open Inference Protocol, and ``None`` where it is anything else. Raises ``InvalidInput`` where the
+        class is none of the plan's, or the deadline no time, or one that the plan cannot keep to.
         """
-        if not said and not self._told:
-            return self._default
         name: Any = said[CLASS_HEADER].decode("latin-1") if CLASS_HEADER in said else None
         deadline: Any = said.get(DEADLINE_HEADER)
         fields = CLASS_HEADER.decode(), DEADLINE_HEADER.decode()
-        if self._told and (name is None or deadline is None) and (parameters := _parameters(carried, body)) is not None:
+        unsaid = deadline is None or (name is None and bool(self._told))
+        if unsaid and self._reads_parameters and (parameters := _parameters(carried, body)) is not None:
             if name is None and (name := _scalar(parameters.sluice_class)) is not None:
                 fields = CLASS_PARAMETER, fields[1]
             if deadline is None and (deadline := _scalar(parameters.sluice_deadline)) is not None:
                 fields = fields[0], DEADLINE_PARAMETER
-            if name is None:
+            if name is None and self._told:
                 name = self._of_priority(_scalar(parameters.priority))
             if deadline is None and (deadline := self._of_timeout(_scalar(parameters.timeout))) is not None:
                 fields = fields[0], TIMEOUT
@@ -140,8 +142,10 @@ class Classes:
         return told._replace(slack=seconds - promised, latency=float(seconds))
 
 
-def _parameters(carried: Mapping[str, str], body: bytes) -> _Parameters | None:
+def _parameters(carried: Mapping[str, str], body: bytes | None) -> _Parameters | None:
     """Those of the Open Inference Protocol; ``None`` where the body is nothing such."""
+    if body is None:
+        return None
     try:
         return _decode_request(json_part(carried, body)).parameters
     except UNREADABLE:

@@ -23,7 +23,7 @@ from sluice.batching.policy import MAX_SLACK
 from sluice.buffer_service.members import Unreadable, decode_member, encode_member, member_size, member_slack
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.plans import check_waits
-from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER, Classes, Told
+from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER, NOTHING_TOLD, Classes, Told
 from sluice.lambda_fn.contract import INFERENCE_HEADER, Item
 from tests.buffer_service.conftest import Function, Plans, memory, serving
 from tests.buffer_service.test_overload import BATCH, CAPACITY, SERVICE_TIME, SLOTS, Throttled, Worker
@@ -194,10 +194,16 @@ def test_nothing_is_made_of_a_parameter_that_is_neither_a_name_nor_a_number():
         tracemalloc.stop()
 
 
-def test_a_plan_without_classes_reads_no_body_and_one_without_an_slo_takes_no_deadline():
-    body = b'{"parameters": {"sluice_class": "slow", "sluice_deadline": 1}}'
-    assert Classes(plan()).of({}, {}, body) == Told()
-    assert Classes(plan()).of({CLASS_HEADER: b"slow"}, {}, body) == Told()
+def test_a_plan_without_classes_reads_deadlines_alone_and_one_without_an_slo_takes_none():
+    body = b'{"parameters": {"sluice_class": "slow", "priority": 7, "sluice_deadline": 1}}'
+    for said in ({}, {CLASS_HEADER: b"slow"}):
+        assert Classes(plan()).of(said, {}, body) == Told(slack=pytest.approx(0.8), latency=1.0)
+        assert Classes(plan()).of(said, {}, b'{"parameters": {"priority": 7}}') is NOTHING_TOLD
+        assert Classes(plan()).of(said, {}, None) is NOTHING_TOLD, "no body of the protocol has no parameters"
+        assert Classes(plan(slo=None)).of(said, {}, body) is NOTHING_TOLD
+    assert Classes(plan()).of({}, {}, b'{"parameters": {"timeout": 50000}}').latency == 0.05
+    with pytest.raises(InvalidInput, match="timeout: '90000000' is not allowed; allowed: microseconds: 0 for none, or an integer"):
+        Classes(plan(), patience=60.0).of({}, {}, b'{"parameters": {"timeout": 90000000}}')
     assert Classes(plan()).of({DEADLINE_HEADER: b"1"}, {}, b"").slack == pytest.approx(0.8)
     with pytest.raises(
         InvalidInput, match="sluice-deadline: '90' is not allowed; allowed: a number of seconds above 0, at most 60"
@@ -266,6 +272,28 @@ async def test_requests_of_all_classes_leave_in_one_batch_when_the_first_of_them
         assert sample(buffer, "sluice_class_latency_seconds_sum", **{"class": "any"}) == pytest.approx(0.625, abs=0.002)
         assert sample(buffer, "sluice_class_slo_violations_total", **{"class": "fast"}) == 0
     assert [[int(item.body) for item in batch.items] for batch in function.batches] == [[2, 1, 0], [3], [5, 4]]
+
+
+@in_virtual_time
+async def test_a_plan_without_classes_keeps_to_the_deadline_in_a_request_of_the_protocol_and_passes_over_other_bodies():
+    async with serving_plan(plan(), {"f": Function()}) as buffer:
+
+        async def answered(path: str, parameters: str) -> tuple[int, bytes, float]:
+            began = asyncio.get_running_loop().time()
+            status, _, answer = await buffer.post(path, b'{"parameters": %s}' % parameters.encode())
+            return status, answer, asyncio.get_running_loop().time() - began
+
+        protocol = "/v2/models/m/infer"
+        for path, parameters, after in (
+            (protocol, "{}", 0.125),
+            (protocol, '{"sluice_deadline": 0.1}', 0.025),
+            (protocol, '{"timeout": 100000, "priority": 1}', 0.025),
+            ("/v2/models/m/versions/1/infer", '{"timeout": 500000}', 0.425),
+            ("/models/m", '{"sluice_deadline": 0.1}', 0.125),
+        ):
+            assert (await answered(path, parameters))[::2] == (200, pytest.approx(after, abs=0.002)), (path, parameters)
+        status, answer, _ = await answered(protocol, '{"sluice_deadline": "soon"}')
+        assert status == 400 and b"sluice_deadline: 'soon' is not allowed; allowed: a number of seconds above 0" in answer
 
 
 @in_virtual_time
