@@ -16,7 +16,7 @@ from rich.table import Table
 
 import sluice.profiler.service_times as service_times
 from sluice.batching.documents import PLACEHOLDER, model_of, require_model, write
-from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, SluiceError, require
 from sluice.batching.urls import is_http, without_password
 from sluice.cli import output
 from sluice.cli.cost_options import architecture_option
@@ -185,7 +185,13 @@ def command(
             raise
         bar.update(task, completed=1.0)
     if asked_at is not None:
-        way = measure_way(asked_at, invoke, model, samples[0])
+        try:
+            way = measure_way(asked_at, invoke, model, samples[0])
+        except SluiceError:
+            if out is not None:  # the sweep was paid for
+                output.write_file(out, write(measured.profile))
+                click.echo(f"{out} is without the way through the buffer.", err=True)
+            raise
         measured = msgspec.structs.replace(measured, profile=msgspec.structs.replace(measured.profile, way=way))
 
     click.echo(f"It took {_cost(measured.spent, architecture, of_worker)}.", err=True)

@@ -15,6 +15,7 @@ from sluice.local.functions import Function
 from sluice.local.lambda_runtime import LambdaRuntime
 from sluice.local.networks import make_mlp
 from tests.lambda_fn.worker_sockets import running, served
+from tests.profiler.test_way import Buffer, buffer  # noqa: F401
 
 
 @pytest.fixture
@@ -50,6 +51,17 @@ async def test_a_sweep_prints_its_cost_first_then_a_table_and_writes_the_profile
     assert [(p.memory_mb, p.batch_size) for p in profile.points] == [(1769, 1), (1769, 8), (3008, 1), (3008, 8)]
     assert all(p.service_time.mean >= 0.005 + 0.001 * p.batch_size for p in profile.points)
     assert profile.function == "ruler-{memory_mb}:live" and profile.measured_at.endswith("Z")
+
+
+async def test_a_sweep_is_kept_where_the_way_through_the_buffer_cannot_be_measured(runtime, sluice, tmp_path, buffer: Buffer):  # noqa: F811
+    buffer.model = (200, {"plan": {"alone": {"function": "ruler-1769:live", "hold": 0.0}}})
+    buffer.status = 429  # as of a key that may ask seldom
+    line = f"profile ruler-{{memory_mb}}:live --memory 1769 --batch-size 1,8 --min-runs 5 --max-runs 10 --buffer {buffer.url}"
+    code, out, err = await asyncio.to_thread(sluice, line)
+    assert (code, out) == (1, "")
+    assert err.endswith(f"profile.json is without the way through the buffer. sluice: {buffer.url} answered with status 429: said")
+    profile = read(ServiceProfile, (tmp_path / "profile.json").read_bytes())
+    assert profile.way is None and [p.batch_size for p in profile.points] == [1, 8]
 
 
 async def test_a_network_of_a_fixed_batch_is_told_with_a_warning(monkeypatch, sluice, tmp_path):
