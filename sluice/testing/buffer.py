@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import json
 import os
 import threading
@@ -388,10 +389,12 @@ def memory_buffer(
 
 def _settings(given: Mapping[str, Any]) -> Settings:
     """These by their names, as their variables would have them."""
-    variables = {PREFIX + name.upper(): str(value) for name, value in given.items()}
-    for variable, value in variables.items():
-        require(variable in VARIABLES, variable, value, "a setting of the buffer (docs/settings.md)")
-    return Settings.from_environment(variables)
+    known = {variable.removeprefix(PREFIX).lower(): variable for variable in VARIABLES}
+    for name, value in given.items():
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        require(name in known, name, value, f"a setting of the buffer (docs/settings.md){meant}")
+    return Settings.from_environment({known[name]: str(value) for name, value in given.items()})
 
 
 def _given(plan: Plan | Policy | str | os.PathLike[str], model: Any) -> Plan | str:

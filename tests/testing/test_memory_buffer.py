@@ -163,7 +163,12 @@ def test_what_is_not_allowed_is_named():
         ((doubled, PAIRS), {"takes": 0.05}, "^takes: 0.05 is not allowed; allowed: a function of how many requests"),
         ((doubled, PAIRS), {"max_queue_length": 0}, "MAX_QUEUE_LENGTH: 0 is not allowed"),
         ((doubled, PAIRS), {"max_queue_length": "ten"}, "MAX_QUEUE_LENGTH: 'ten' is not allowed; allowed: an integer"),
-        ((doubled, PAIRS), {"max_queue": 10}, "MAX_QUEUE: '10' is not allowed; allowed: a setting of the buffer"),
+        ((doubled, PAIRS), {"max_queue": 10}, "^max_queue: 10 is not allowed; .*; did you mean max_queue_length[?]$"),
+        (
+            (doubled, PAIRS),
+            {"colour": "red"},
+            "^colour: .red. is not allowed; allowed: a setting of the buffer .[^;]*$",
+        ),
     ):
         with pytest.raises(InvalidInput, match=said), memory_buffer(*arguments, **options):
             pass
