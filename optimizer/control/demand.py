@@ -80,6 +80,7 @@ class Remembered(NamedTuple):
 class _Step(NamedTuple):
     counts: Array  # (n_parts, n_families)
     planned: Array  # the forecast when the plan in force was made, requests/s
+    usual: Array  # the mean of what was remembered then
     followed: Array  # that of the step before
 
 
@@ -104,6 +105,8 @@ class DemandForecast:
         self._level = self._quick = np.array(expected, dtype=np.float64)
         self._n_seen = 0
         self._made: deque[Array] = deque(maxlen=ceil(horizon / step - 1e-9))  # forecasts, the oldest that of the plan
+        self._usual: deque[Array] = deque(maxlen=self._made.maxlen)  # and means of what was remembered
+        self._total = np.zeros(len(self._level))  # requests that are remembered
         self._followed = self._level
         self._seen: deque[_Step] = deque(maxlen=max(1, round(self.settings.memory / step)))
 
@@ -111,12 +114,15 @@ class DemandForecast:
         """Requests of each family in the step that has just ended, (n_families,), or in parts of it, (n_parts, n_families)."""
         parts = np.array(counts, dtype=np.float64, ndmin=2)
         if self._made:  # before, nothing had been forecast for it but what was expected
-            self._seen.append(_Step(parts, self._made[0], self._followed))
+            lost = self._seen[0].counts.sum(axis=0) if len(self._seen) == self._seen.maxlen else 0.0
+            self._total = self._total + parts.sum(axis=0) - lost
+            self._seen.append(_Step(parts, self._made[0], self._usual[0], self._followed))
         self._n_seen += 1
         rate = parts.sum(axis=0) / self._step
         self._level = self._level + self._gain(self.settings.level) * (rate - self._level)
         self._quick = self._quick + self._gain(self.settings.quick) * (rate - self._quick)
         self._made.append(self.rate)
+        self._usual.append(self._total / (self._step * len(self._seen)) if self._seen else self.rate)
         self._followed = self.followed
 
     def _gain(self, constant: float) -> float:
@@ -126,7 +132,7 @@ class DemandForecast:
     def snapshot(self) -> DemandForecast:
         """What it knows now, which what it sees later does not change."""
         taken = copy(self)
-        taken._made, taken._seen = self._made.copy(), self._seen.copy()
+        taken._made, taken._usual, taken._seen = self._made.copy(), self._usual.copy(), self._seen.copy()
         return taken
 
     @property
@@ -152,15 +158,15 @@ class DemandForecast:
     def comes_again(self, family: int) -> float:
         """How likely the next minutes bring what the last ones did, rather than more of now: from 0 to 1, (5.2a) of docs/model.md.
 
-        Where it was further from what had been forecast than from its own mean, as where it goes up and down within a minute, the
-        forecast of now says the least. What arrivals differ by from one step to the next is taken out of both.
+        Where it was further from what had been forecast than from the mean of the minutes before, as where it goes up and down
+        within a minute, the forecast of now says the least. What arrivals differ by from one step to the next is taken out of both.
         """
         came = np.array([step.counts[:, family].sum() for step in self._seen]) / self._step
         if len(came) < 2:
             return 0.0
-        forecast = np.array([step.planned[family] for step in self._seen])
+        said = np.array([(step.planned[family], step.usual[family]) for step in self._seen]).T
         noise = np.mean(np.diff(came) ** 2) / 2
-        of_forecast, of_mean = (max(0.0, float(np.mean((came - said) ** 2) - noise)) for said in (forecast, came.mean()))
+        of_forecast, of_mean = np.maximum(0.0, np.mean((came - said) ** 2, axis=1) - noise).tolist()
         return of_forecast**2 / (of_forecast**2 + of_mean**2) if of_forecast else 0.0
 
     def remembered(self, family: int, rate: float, n_parts: int, *, stretched: bool = True) -> Remembered:
