@@ -104,8 +104,8 @@ class DemandForecast:
         self._step = step
         self._level = self._quick = np.array(expected, dtype=np.float64)
         self._n_seen = 0
-        self._made: deque[Array] = deque(maxlen=ceil(horizon / step - 1e-9))  # forecasts, the oldest that of the plan
-        self._usual: deque[Array] = deque(maxlen=self._made.maxlen)  # and means of what was remembered
+        # forecasts, and means of what was remembered: the oldest are those of the plan
+        self._made: deque[tuple[Array, Array]] = deque(maxlen=ceil(horizon / step - 1e-9))
         self._total = np.zeros(len(self._level))  # requests that are remembered
         self._followed = self._level
         self._seen: deque[_Step] = deque(maxlen=max(1, round(self.settings.memory / step)))
@@ -116,13 +116,13 @@ class DemandForecast:
         if self._made:  # before, nothing had been forecast for it but what was expected
             lost = self._seen[0].counts.sum(axis=0) if len(self._seen) == self._seen.maxlen else 0.0
             self._total = self._total + parts.sum(axis=0) - lost
-            self._seen.append(_Step(parts, self._made[0], self._usual[0], self._followed))
+            self._seen.append(_Step(parts, *self._made[0], self._followed))
         self._n_seen += 1
         rate = parts.sum(axis=0) / self._step
         self._level = self._level + self._gain(self.settings.level) * (rate - self._level)
         self._quick = self._quick + self._gain(self.settings.quick) * (rate - self._quick)
-        self._made.append(self.rate)
-        self._usual.append(self._total / (self._step * len(self._seen)) if self._seen else self.rate)
+        usual = self._total / (self._step * len(self._seen)) if self._seen else self.rate
+        self._made.append((self.rate, usual))
         self._followed = self.followed
 
     def _gain(self, constant: float) -> float:
@@ -132,7 +132,7 @@ class DemandForecast:
     def snapshot(self) -> DemandForecast:
         """What it knows now, which what it sees later does not change."""
         taken = copy(self)
-        taken._made, taken._usual, taken._seen = self._made.copy(), self._usual.copy(), self._seen.copy()
+        taken._made, taken._seen = self._made.copy(), self._seen.copy()
         return taken
 
     @property

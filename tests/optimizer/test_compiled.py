@@ -4,6 +4,7 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,8 +119,8 @@ def test_loops_that_are_not_kept_are_python_without_numba_and_machine_code_with_
     assert function(np.zeros(3)) == 2.0
 
 
-def test_what_was_not_kept_without_numba_is_looked_for_again_with_it() -> None:
-    """Another process may have made it meanwhile, and of another processor LLVM links it."""
+def doubling(is_kept: Callable[[list[bool]], bool]) -> tuple[Any, list[bool]]:
+    """A loop that is compiled, of three times its argument where it is kept; and how it was looked for each time."""
 
     def double(x: float) -> float:
         return 2 * x
@@ -130,27 +131,22 @@ def test_what_was_not_kept_without_numba_is_looked_for_again_with_it() -> None:
     class Kept:
         def find(self, kinds: Any, without_llvm: bool) -> Any:
             looked.append(without_llvm)
-            return None if without_llvm else lambda x: 3 * x
+            return (lambda x: 3 * x) if is_kept(looked) else None
 
     function._kept = Kept()
+    return function, looked
+
+
+def test_what_was_not_kept_without_numba_is_looked_for_again_with_it() -> None:
+    """Another process may have made it meanwhile, and of another processor LLVM links it."""
+    function, looked = doubling(lambda looked: not looked[-1])
     with without_numba():
         assert [function(1.0), function(1.0)] == [2.0, 2.0]
     assert function(1.0) == 3.0 and looked == [True, False]
 
 
 def test_what_another_process_has_kept_meanwhile_is_run_without_numba_once_it_is_looked_for_again() -> None:
-    def double(x: float) -> float:
-        return 2 * x
-
-    function: Any = compiled(double)
-    looked: list[bool] = []
-
-    class Kept:
-        def find(self, kinds: Any, without_llvm: bool) -> Any:
-            looked.append(without_llvm)
-            return None if len(looked) == 1 else lambda x: 3 * x
-
-    function._kept = Kept()
+    function, looked = doubling(lambda looked: len(looked) > 1)
     with without_numba():
         assert [function(1.0), function(1.0)] == [2.0, 2.0] and len(looked) == 1
         look_again()
