@@ -4,14 +4,15 @@ As a user goes, by the command line and with no option that the tutorial does no
 through the buffer. Of each trace the first half of the requests is fitted and answered for; the plan is put into force at a real
 buffer with its Redis, before real ``awslambdaric`` processes that run a real network; and the second half is replayed over HTTP,
 with the environments there as after any busy hour. A promise is looked at in windows of some hundred requests. The bill is what a
-function costs, compute and requests. It is held against what the answer says, for arrivals as the fit's, and against what `sluice
-simulate` comes to on the very arrivals of the replay, which leaves out that a half is not like the other.
+function costs, compute and requests. It is held against what the answer says, of the arrivals that it knows, and against what `sluice
+simulate` comes to on the very arrivals of the replay, which leaves out that a half is not like the other. With ``--again`` what is
+fitted is the stretch that is replayed: then the bill is to be what the answer says.
 
 Batches side by side, and the buffer beside them, slow each other on one machine, as they would not on Lambda: ``--sleeper`` takes a
 function that needs no core, of which what is left are the errors of fit, prediction and way alone.
 
-``python -m benchmarks deployed [FILE ...] [--rate 10 --rate 30] [--slo 0.2] [--seconds 60] [--sleeper]``; each file is sped up to
-each rate.
+``python -m benchmarks deployed [FILE ...] [--rate 10 --rate 30] [--slo 0.2] [--seconds 60] [--sleeper] [--again]``; each file is sped
+up to each rate.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     sleeps = usually(False, smoke=True)  # which starts in a fifth of the time
     parser.add_argument("--sleeper", action="store_true", default=sleeps, help="a function that sleeps in place of the network")
+    parser.add_argument("--again", action="store_true", help="replay what was fitted")
     options = parser.parse_args()
     os.environ.update(AWS_ENVIRONMENT)
     cases = []
@@ -103,7 +105,8 @@ def main() -> None:
         print(f"{'':28s}   req/s requests  p95 ms: said, measured   late  windows kept   USD per million: said, simulated, billed")
         for trace in options.traces:
             for rate in options.rate or RATES:
-                cases.append(deployed(trace, rate, options.slo, options.seconds, profile, folder, cloud, buffer))
+                known, ahead = parts(trace, rate, options.seconds, options.again)
+                cases.append(deployed(trace.name, known, ahead, options.slo, profile, folder, cloud, buffer))
                 show(cases[-1])
     kept, windows = sum(case.kept for case in cases), sum(case.windows for case in cases)
     print(f"{kept} of {windows} windows of {WINDOW} requests kept {PERCENTILE} % within {1e3 * options.slo:g} ms.")
@@ -133,14 +136,19 @@ def profiled(buffer: BufferProcess, folder: Path) -> Path:
     return file
 
 
-def deployed(
-    trace: Path, rate: float, slo: float, seconds: float, profile: Path, folder: Path, cloud: LambdaProcess, buffer: BufferProcess
-) -> Case:
-    """Fit the first half, recommend, deploy, replay the second half."""
+def parts(trace: Path, rate: float, seconds: float, again: bool) -> tuple[Array, Array]:
+    """When requests came that are fitted, and those that are sent (s): the first half and so many seconds of the second, or these twice."""
     recorded = read_trace(str(trace))
     times = recorded.sped_up(rate / recorded.arrival_rate).times
     known, ahead = times[: len(times) // 2], times[len(times) // 2 :]
     ahead = ahead[ahead - ahead[0] < seconds] - ahead[0]
+    return (ahead if again else known), ahead
+
+
+def deployed(
+    name: str, known: Array, ahead: Array, slo: float, profile: Path, folder: Path, cloud: LambdaProcess, buffer: BufferProcess
+) -> Case:
+    """Fit the known arrivals, recommend, deploy, replay what is ahead."""
     arrivals, plan_file, sent = folder / "arrivals.json", folder / "recommended.json", folder / "sent.csv"
     sluice("fit", written(folder / "known.csv", known), "--kind", "timestamps", *FITTED, "--out", arrivals)
     asked = ("--profile", profile, "--slo", f"p{PERCENTILE}={slo:g}", "--architecture", "x86_64", "--json")
@@ -152,7 +160,7 @@ def deployed(
     live, billed = served(plan, ahead, cloud, buffer)
     windows = np.array_split(live.latency, max(1, len(ahead) // WINDOW))
     return Case(
-        name=trace.name,
+        name=name,
         rate=float(len(ahead) / ahead[-1]),
         requests=len(ahead),
         leaves=f"{plan.memory_mb} MB, {leaves(plan.all_routes[0].policy.policy())}",

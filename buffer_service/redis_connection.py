@@ -47,7 +47,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from sluice.buffer_service.addresses import addresses_of
+from sluice.buffer_service.addresses import connect
 
 MOST_CALLS = 10_000  # in a pipe and before it: a queue has one at a time
 MOST_BYTES = 1024 * 1024  # that wait to be written; one call may have more
@@ -112,28 +112,13 @@ class Endpoint:
         return commands
 
     async def connect(self, protocol: asyncio.Protocol, within: float) -> None:
-        """Open a connection for a protocol within so many seconds, of which each address of a host has its share.
-
-        The loop sends small writes at once (``TCP_NODELAY``).
-        """
+        """Open a connection for a protocol within so many seconds; raises as ``addresses.connect``."""
         told, loop = self._told, asyncio.get_running_loop()
         if isinstance(told, redis.UnixDomainSocketConnection):
             await loop.create_unix_connection(lambda: protocol, told.path)
             return
         context = told.ssl_context.get() if isinstance(told, redis.SSLConnection) else None
-        name, failure = told.host if context is not None else None, OSError(f"{told.host} has no address")
-        addresses = await addresses_of(told.host, told.port)
-        for address in addresses:
-            try:
-                async with asyncio.timeout(within / len(addresses)):
-                    transport, _ = await loop.create_connection(
-                        lambda: protocol, address, told.port, ssl=context, server_hostname=name
-                    )
-                break
-            except OSError as error:
-                failure = error
-        else:
-            raise failure
+        transport, _ = await connect(lambda: protocol, told.host, told.port, within, context)
         if told.socket_keepalive and (opened := transport.get_extra_info("socket")) is not None:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in told.socket_keepalive_options.items():

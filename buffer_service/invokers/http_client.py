@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import NamedTuple, cast
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from sluice.buffer_service.addresses import addresses_of
+from sluice.buffer_service.addresses import connect
 from sluice.buffer_service.invokers.http_exchange import DONE, HEAD, HttpExchange, NotHttp
 from sluice.buffer_service.invokers.port import BatchTooLarge, NoRoomForAnswer
 from sluice.http.pieces import Pieces
@@ -174,36 +174,18 @@ class HttpClient:
             self._look = asyncio.get_running_loop().call_later(KEPT_FOR / 4, self._end_old)
 
     async def _connect(self, origin: Origin) -> _Connection:
-        """A new connection; each address of a host has its share of the time. Raises ``NotConnected``."""
+        """A new connection. Raises ``NotConnected``."""
         loop = asyncio.get_running_loop()
         place = f"Cannot connect to host {origin.host}:{origin.port}"
-        failure = NotConnected(f"{place}: it has no address")
         try:
             context = await _tls_context() if origin.tls else None
-            async with asyncio.timeout(self._patience):
-                addresses = await addresses_of(origin.host, origin.port)
-            for address in addresses:
-                try:
-                    async with asyncio.timeout(self._patience / len(addresses)):
-                        _, connection = await loop.create_connection(
-                            lambda: _Connection(self, origin, loop),
-                            address,
-                            origin.port,
-                            ssl=context,
-                            server_hostname=origin.host if context is not None else None,
-                        )
-                        return connection
-                except TimeoutError:
-                    failure = NotConnected(f"{place}: no connection within {self._patience:g} s")
-                except OSError as error:
-                    failure = _not_connected(place, error)
-        except TimeoutError:
-            failure = NotConnected(f"{place}: no address within {self._patience:g} s")
+            made = functools.partial(_Connection, self, origin, loop)
+            _, connection = await connect(made, origin.host, origin.port, self._patience, context)
         except OSError as error:
-            failure = _not_connected(place, error)
+            raise _not_connected(place, error) from None
         except (OverflowError, UnicodeError) as error:
-            failure = NotConnected(f"{place}: {error}")
-        raise failure
+            raise NotConnected(f"{place}: {error}") from None
+        return connection
 
 
 class _Connection(asyncio.Protocol):

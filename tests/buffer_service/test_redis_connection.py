@@ -1,7 +1,6 @@
 """One connection for the calls of everybody: who gets which answer, who is too late, what is bounded, how it begins and ends."""
 
 import asyncio
-import gc
 import socket
 import threading
 import time
@@ -367,53 +366,6 @@ async def test_a_pipe_that_is_left_closes_when_its_last_call_has_ended_and_at_th
         server.release()
         assert await calls[0] == [b"late"]
         await pipe.closed
-
-
-async def test_each_address_of_a_name_is_tried(server, monkeypatch):
-    async def addresses(host, port):
-        assert host == "redis.example"
-        return ["127.0.0.2", "127.0.0.1"]  # nobody listens at the first
-
-    monkeypatch.setattr(redis_connection, "addresses_of", addresses)
-    async with pipe_to(server.url.replace("127.0.0.1", "redis.example")) as pipe:
-        assert await ask(pipe, "one") == [b"one"]
-
-
-async def test_an_address_that_takes_no_connection_in_its_share_of_the_time_is_passed_over(server, monkeypatch):
-    async def addresses(host, port):
-        return ["127.0.0.2", "127.0.0.1"]
-
-    async def silent_at_the_first(factory, address, *args, **kwargs):
-        if address == "127.0.0.2":
-            await asyncio.Event().wait()
-        return await connect(factory, address, *args, **kwargs)
-
-    connect = asyncio.get_running_loop().create_connection
-    monkeypatch.setattr(redis_connection, "addresses_of", addresses)
-    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", silent_at_the_first)
-    async with pipe_to(server.url.replace("127.0.0.1", "redis.example"), within=2.0) as pipe:
-        assert await ask(pipe, "one") == [b"one"]
-
-
-def test_a_name_that_is_looked_up_for_longer_than_somebody_waits_leaves_no_error_behind():
-    told = []
-
-    async def given_up():
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: told.append(context["message"]))
-        connecting = asyncio.create_task(Endpoint("redis://nowhere.invalid:6379").connect(asyncio.Protocol(), 20.0))
-        await asyncio.sleep(0)
-        connecting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await connecting
-        for _ in range(5):  # which end after that which nobody waits for
-            with pytest.raises(OSError, match="not known|resolution"):
-                await loop.getaddrinfo("nowhere.invalid", 6379)
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(given_up())
-        gc.collect()
-    assert told == []
 
 
 async def test_a_server_that_is_not_there_or_silent_is_told_to_all_who_wait(server):
