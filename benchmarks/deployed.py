@@ -4,15 +4,15 @@ As a user goes, by the command line and with no option that the tutorial does no
 through the buffer. Of each trace the first half of the requests is fitted and answered for; the plan is put into force at a real
 buffer with its Redis, before real ``awslambdaric`` processes that run a real network; and the second half is replayed over HTTP,
 with the environments there as after any busy hour. A promise is looked at in windows of some hundred requests. The bill is what a
-function costs, compute and requests. It is held against what the answer says, of the arrivals that it knows, and against what `sluice
-simulate` comes to on the very arrivals of the replay, which leaves out that a half is not like the other. With ``--again`` what is
-fitted is the stretch that is replayed: then the bill is to be what the answer says.
+function costs, compute and requests. It is held against what the answer says, of the arrivals that it knows, and against what
+`sluice simulate` comes to on the very arrivals of the replay, which leaves out that a half is not like the other. With ``--again``
+what is fitted is the stretch that is replayed, before functions that nobody has used: then the bill is to be what the answer says.
 
 Batches side by side, and the buffer beside them, slow each other on one machine, as they would not on Lambda: ``--sleeper`` takes a
 function that needs no core, of which what is left are the errors of fit, prediction and way alone.
 
-``python -m benchmarks deployed [FILE ...] [--rate 10 --rate 30] [--slo 0.2] [--seconds 60] [--sleeper] [--again]``; each file is sped
-up to each rate.
+``python -m benchmarks deployed [FILE ...] [--rate 10 --rate 30] [--slo 0.2] [--seconds 60] [--sleeper] [--again]``; each file is
+sped up to each rate.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def main() -> None:
         for trace in options.traces:
             for rate in options.rate or RATES:
                 known, ahead = parts(trace, rate, options.seconds, options.again)
-                cases.append(deployed(trace.name, known, ahead, options.slo, profile, folder, cloud, buffer))
+                cases.append(deployed(trace.name, known, ahead, options.slo, not options.again, profile, folder, cloud, buffer))
                 show(cases[-1])
     kept, windows = sum(case.kept for case in cases), sum(case.windows for case in cases)
     print(f"{kept} of {windows} windows of {WINDOW} requests kept {PERCENTILE} % within {1e3 * options.slo:g} ms.")
@@ -137,7 +137,7 @@ def profiled(buffer: BufferProcess, folder: Path) -> Path:
 
 
 def parts(trace: Path, rate: float, seconds: float, again: bool) -> tuple[Array, Array]:
-    """When requests came that are fitted, and those that are sent (s): the first half and so many seconds of the second, or these twice."""
+    """Times that are fitted, and times that are sent (s): the first half and a part of the second, or that part twice."""
     recorded = read_trace(str(trace))
     times = recorded.sped_up(rate / recorded.arrival_rate).times
     known, ahead = times[: len(times) // 2], times[len(times) // 2 :]
@@ -146,7 +146,15 @@ def parts(trace: Path, rate: float, seconds: float, again: bool) -> tuple[Array,
 
 
 def deployed(
-    name: str, known: Array, ahead: Array, slo: float, profile: Path, folder: Path, cloud: LambdaProcess, buffer: BufferProcess
+    name: str,
+    known: Array,
+    ahead: Array,
+    slo: float,
+    warm: bool,
+    profile: Path,
+    folder: Path,
+    cloud: LambdaProcess,
+    buffer: BufferProcess,
 ) -> Case:
     """Fit the known arrivals, recommend, deploy, replay what is ahead."""
     arrivals, plan_file, sent = folder / "arrivals.json", folder / "recommended.json", folder / "sent.csv"
@@ -157,7 +165,7 @@ def deployed(
     rehearsed = next(iter(sluice("simulate", "--policy", plan_file, *on_these)["policies"].values()))
     plan = read(Plan, plan_file.read_bytes())
     assert plan.predicted is not None
-    live, billed = served(plan, ahead, cloud, buffer)
+    live, billed = served(plan, ahead, warm, cloud, buffer)
     windows = np.array_split(live.latency, max(1, len(ahead) // WINDOW))
     return Case(
         name=name,
@@ -175,16 +183,21 @@ def deployed(
     )
 
 
-def served(plan: Plan, times: Array, cloud: LambdaProcess, buffer: BufferProcess) -> tuple[Replay, float]:
+def served(plan: Plan, times: Array, warm: bool, cloud: LambdaProcess, buffer: BufferProcess) -> tuple[Replay, float]:
     """The requests, sent at these times (s) with this plan in force, and what Lambda bills for them (USD)."""
     buffer.apply(plan)
     url, body, prices = f"{buffer.url}/models/{NETWORK}", BODY.read_bytes(), default_prices()
-    run(replay(np.zeros(WARM), url, body=body))
+    used_by = [*(route.function for route in plan.all_routes), *(beside.function for beside in plan.beside)]
+    functions = {function.partition(":")[0] for function in used_by}
+    if warm:
+        run(replay(np.zeros(WARM), url, body=body))
+    else:
+        for function in functions:
+            cloud.forget_environments(function)
     cloud.reset_usage()
     live = run(replay(times, url, body=body))
     assert live.answered.all(), live.messages
-    functions = {route.function for route in plan.all_routes} | {beside.function for beside in plan.beside}
-    used = [cloud.usage(function.partition(":")[0]) for function in functions]
+    used = [cloud.usage(function) for function in functions]
     return live, sum(of["gb_seconds"] * prices.gb_second("x86_64") + of["invocations"] * prices.function.request for of in used)
 
 

@@ -366,7 +366,7 @@ class Dispatcher:
         except Exception as error:  # a defect; who waits is told, and the log has it
             _log.exception("%s: a batch of %d failed", self._state.name, len(batch.items))
             return Failure(Cause.DEFECT, f"an error inside the buffer: {error}"), NOTHING_MEASURED
-        self._telemetry.invoked(self._clock() - started, len(batch.items), told)
+        self._telemetry.invoked(self._clock() - started, len(batch.items), told, invocation.function)
         return answers, told
 
     async def _fetch(self, fetch: Fetch) -> None:

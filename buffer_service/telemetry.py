@@ -25,7 +25,7 @@ from typing import NamedTuple, cast
 
 from prometheus_client import Counter, Gauge, ProcessCollector
 
-from sluice.batching.documents import Plan, Route
+from sluice.batching.documents import MACHINE_SCHEMES, Plan, Route
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.log_lines import Stream
 from sluice.batching.measured import FAILED_FROM
@@ -447,12 +447,12 @@ class ModelTelemetry:
             requests.value += batch_size
         self._batch_sizes.add(batch_size)
 
-    def invoked(self, seconds: float, requests: int = 1, told: Measured = NOTHING_MEASURED) -> None:
-        """An invocation of so many requests came back, and the function ``told`` this of itself."""
+    def invoked(self, seconds: float, requests: int = 1, told: Measured = NOTHING_MEASURED, function: str = "") -> None:
+        """An invocation of so many requests came back, and the ``function`` ``told`` this of itself."""
         self._invocation.observe(seconds)
         self._invoked = self._invoked.more(requests, told)
         gb_second, invocation = self._telemetry._prices
-        if gb_second or invocation:
+        if (gb_second or invocation) and not function.startswith(MACHINE_SCHEMES):
             seconds = told.billed if told.billed is not None else told.service or 0.0
             self._telemetry._cost.labels(self.name).value += (
                 invocation + gb_second * seconds * (self._invoked.setting[0] or 0) / 1024
@@ -641,9 +641,9 @@ class RouteTelemetry:
         """A member of the queue could not be read."""
         self._model.set_aside(detail)
 
-    def invoked(self, seconds: float, requests: int = 1, told: Measured = NOTHING_MEASURED) -> None:
+    def invoked(self, seconds: float, requests: int = 1, told: Measured = NOTHING_MEASURED, function: str = "") -> None:
         """As of the model."""
-        self._model.invoked(seconds, requests, told)
+        self._model.invoked(seconds, requests, told, function)
         self._invocation.observe(seconds)
 
     def failed(self, error: str, function: str) -> None:

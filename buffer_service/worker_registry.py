@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sluice.batching.documents import WORKER_SCHEMES
 from sluice.batching.errors import InvalidInput, require
 from sluice.buffer_service.redis_slot import Script, Slot, pairs
 from sluice.buffer_service.settings import NAMESPACE
@@ -48,7 +49,7 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     leaving: bool = False
 
     def __post_init__(self) -> None:
-        require(self.address.startswith(("http://", "https://")), "address", self.address, "http://HOST:PORT")
+        require(self.address.startswith(WORKER_SCHEMES), "address", self.address, "http://HOST:PORT")
         require(bool(self.device), "device", self.device, "the name of a device type")
         require(0.1 <= self.heartbeat <= 60, "heartbeat", self.heartbeat, "seconds from 0.1 to 60")
 

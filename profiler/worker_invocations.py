@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from sluice.batching.documents import WORKER_SCHEMES
 from sluice.batching.errors import NOT_GIVEN, DispatchFailed, FunctionFailed, InvalidInput
 from sluice.lambda_fn.contract import JSON, MEMORY, PAYLOAD_LIMIT, SERVICE_TIME
 from sluice.profiler.invocations import ATTEMPTS, FIRST_PAUSE, READ_TIMEOUT, Invocation
@@ -22,7 +23,7 @@ WORKER_PAYLOAD_LIMIT = 256 * 1024 * 1024  # bytes that a worker takes
 
 def is_worker(function: str) -> bool:
     """Whether a function is named by the address of a worker."""
-    return function.startswith(("http://", "https://"))
+    return function.startswith(WORKER_SCHEMES)
 
 
 def payload_limit(function: str) -> int:

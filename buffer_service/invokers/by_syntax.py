@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from sluice.batching.documents import SAGEMAKER_SCHEME
+from sluice.batching.documents import SAGEMAKER_SCHEME, WORKER_SCHEMES
 from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved, worker_addresses
 from sluice.buffer_service.invokers.port import BatchAnswer, FunctionUnavailable, Invoker, Pool
 from sluice.buffer_service.invokers.worker_health import Health
@@ -15,7 +15,7 @@ from sluice.lambda_fn.contract import Batch, encode_batch
 
 def named_functions(function: str) -> Sequence[str]:
     """Each function that a plan's ``function`` names: every worker, or the one Lambda function or endpoint."""
-    return worker_addresses(function) if function.startswith(("http://", "https://")) else [function]
+    return worker_addresses(function) if function.startswith(WORKER_SCHEMES) else [function]
 
 
 class InvokerBySyntax:
@@ -32,7 +32,7 @@ class InvokerBySyntax:
         self._http = HttpInvoker(timeout, ejected, room=room)
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
-        if function.startswith(("http://", "https://")):
+        if function.startswith(WORKER_SCHEMES):
             return await self._http.invoke(function, payload, avoid)
         sagemaker = function.startswith(SAGEMAKER_SCHEME)
         if sagemaker not in self._aws:
@@ -41,17 +41,17 @@ class InvokerBySyntax:
 
     async def ask(self, function: str, batch: Batch, avoid: str = "") -> BatchAnswer:
         """As the port says: workers may be asked in frames, platforms in JSON."""
-        if function.startswith(("http://", "https://")):
+        if function.startswith(WORKER_SCHEMES):
             return await self._http.ask(function, batch, avoid)
         return BatchAnswer.read(await self.invoke(function, encode_batch(batch)), batch)
 
     def health(self, function: str) -> Mapping[str, Health]:
         """``HttpInvoker.health`` of workers; of a function of a platform there is nothing to tell."""
-        return self._http.health(function) if function.startswith(("http://", "https://")) else {}
+        return self._http.health(function) if function.startswith(WORKER_SCHEMES) else {}
 
     def worker_pool(self, function: str) -> Pool | None:
         """``HttpInvoker.worker_pool`` of workers."""
-        return self._http.worker_pool(function) if function.startswith(("http://", "https://")) else None
+        return self._http.worker_pool(function) if function.startswith(WORKER_SCHEMES) else None
 
     async def close(self) -> None:
         invokers: Iterable[Invoker] = (self._http, *self._aws.values())

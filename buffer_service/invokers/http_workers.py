@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
+from sluice.batching.documents import WORKER_SCHEMES
 from sluice.batching.errors import FunctionFailed
 from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers.http_client import BrokenOff, ClientError, Disconnected, HttpClient, NotConnected, Reply
@@ -256,7 +257,7 @@ def worker_addresses(function: str) -> Sequence[str]:
     addresses = tuple(function.split(","))
     for address in addresses:
         shown, all_shown = without_password(address), without_password(function)
-        if not address.startswith(("http://", "https://")):
+        if not address.startswith(WORKER_SCHEMES):
             allowed = "http:// or https:// addresses with commas between; a comma within one is %2C"
             raise UnknownFunction(f"function: {shown!r} in {all_shown!r} is not allowed; allowed: {allowed}")
         if addresses.count(address) > 1:

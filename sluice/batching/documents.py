@@ -27,7 +27,9 @@ from sluice.batching.urls import refused_url, without_password
 
 VERSION = 1
 DIGEST_LENGTH = 16  # hexadecimal digits
+WORKER_SCHEMES = ("http://", "https://")
 SAGEMAKER_SCHEME = "sagemaker://"
+MACHINE_SCHEMES = (*WORKER_SCHEMES, SAGEMAKER_SCHEME)  # of what is paid by the hour, and not by its use
 _SAGEMAKER = re.compile(SAGEMAKER_SCHEME + r"{0}(/{0})?".format("[A-Za-z0-9](-*[A-Za-z0-9]){0,62}"))
 """Names of endpoints and of production variants (Amazon SageMaker API reference, CreateEndpoint and ProductionVariant)."""
 PLACEHOLDER = "{memory_mb}"

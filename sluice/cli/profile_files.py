@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import click
 
-from sluice.batching.documents import SAGEMAKER_SCHEME, ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.documents import MACHINE_SCHEMES, ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.document_files import read_document
 
@@ -28,9 +28,6 @@ FALL = 10.0  # times less at a larger batch
 WAY_ALWAYS = 0.1  # s, through the buffer
 STALL = 1.0  # s; of shorter times a stall of the machine may be the most
 THOUSAND = 1000.0
-
-MACHINE_SCHEMES = ("http://", "https://", SAGEMAKER_SCHEME)
-"""What the name of a worker begins with, in place of that of a function."""
 
 
 class _Bounds(NamedTuple):

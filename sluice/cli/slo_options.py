@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from functools import wraps
@@ -46,8 +47,8 @@ def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Sl
     Raises
     ------
     InvalidInput
-        No number; both forms at once; a percentile twice, below 1, or not strictly between 0 and 100; a latency that is none, or
-        beyond ``LONGEST``.
+        No number; both forms at once; a percentile twice, below 1, or not strictly between 0 and 100; one that a higher percentile
+        within as short a time says already; a latency that is none, or beyond ``LONGEST``.
     """
     if not texts and percentile is None:
         return ()
@@ -63,6 +64,10 @@ def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Sl
     slos = tuple(_slo(_latency(match[2]), _percentile(text, match[1])) for text, match in zip(texts, named, strict=True) if match)
     if len({slo.percentile for slo in slos}) < len(slos):
         raise InvalidInput("slo", list(texts), "each percentile once")
+    in_turn = sorted(zip(slos, texts, strict=True), key=lambda each: each[0].percentile)
+    for (slo, text), (higher, said) in itertools.pairwise(in_turn):
+        if slo.latency >= higher.latency:
+            raise InvalidInput("slo", text, f"a latency below that of {said}, which promises as much already")
     return slos
 
 

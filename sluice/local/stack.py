@@ -49,6 +49,10 @@ class LambdaProcess:
         """Count from zero."""
         _request(f"{self.url}/usage", "DELETE")
 
+    def forget_environments(self, function: str) -> None:
+        """End those that are idle: what comes next starts cold."""
+        _request(f"{self.url}/environments/{function}", "DELETE")
+
 
 class BufferProcess:
     """`sluice serve` as a child process, following one plan."""

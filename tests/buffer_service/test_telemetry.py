@@ -444,3 +444,11 @@ def test_that_the_store_is_away_is_one_reason_however_it_was_found_out(error, te
     found = scrape(telemetry)
     assert found["sluice_turned_away_total", ("reason", "StoreUnavailable")] == 1
     assert found["sluice_refusals_total", ("error", "StoreUnavailable"), ("model", "m")] == 1
+
+
+async def test_what_is_paid_by_the_hour_has_no_price_by_its_use(telemetry):
+    telemetry.price(0.0, 0.25)
+    model = telemetry.model(plan())
+    for function in ("http://worker:8500", "https://a,https://b", "sagemaker://endpoint", "f:live"):
+        model.invoked(0.1, function=function)
+    assert b'sluice_cost_usd_total{model="m"} 0.25\n' in await telemetry.scrape()

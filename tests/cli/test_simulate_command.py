@@ -397,7 +397,7 @@ def test_a_table_that_needs_more_columns_than_the_terminal_has_is_printed_whole(
     exit_of: Run, profile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    slos = [word for slo in ("p95=0.2", "p99=0.4", "p90=0.3") for word in ("--slo", slo)]
+    slos = [word for slo in ("p95=0.2", "p99=0.4", "p90=0.1") for word in ("--slo", slo)]
     asked = "simulate", "--poisson", "20", "--requests", "5000", "--profile", profile, "--memory", "1769", *slos
     code, out, _ = exit_of(*asked, "--policy", "no-batching", "--policy", "greedy")
     table = [line for line in out.splitlines() if line.startswith("│")]
