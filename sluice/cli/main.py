@@ -58,6 +58,18 @@ ENDLESS = frozenset({"serve", "control", "worker"})
 """Those that are done when they are told to end, whatever they are at."""
 
 
+ELSEWHERE = {
+    "build": "Did you mean 'package'?",
+    "completion": "The shell asks: docs/command-line.md has the line for it.",
+    "deploy": "`sluice package` and `sam deploy` do that (docs/deploy.md).",
+    "init": "Did you mean 'new'?",
+    "optimize": "Did you mean 'recommend'?",
+    "run": "Did you mean 'serve'?",
+    "start": "Did you mean 'serve'?",
+    "tune": "Did you mean 'recommend', or 'control' of what runs?",
+}
+
+
 def _missing(name: str, error: ModuleNotFoundError) -> Exception:
     """What to say where a command has not found a module: what to install, but for one of ours, which is a defect.
 
@@ -74,6 +86,8 @@ def _missing(name: str, error: ModuleNotFoundError) -> Exception:
 
 class LazyGroup(SuggestingGroup):
     """A group whose commands live in modules of their own, each as ``command``."""
+
+    elsewhere = ELSEWHERE
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -11,7 +11,15 @@ FEW = 6  # commands that are all named
 
 
 class SuggestingGroup(click.Group):
-    """As click's own, but for what it says of an unknown command."""
+    """As click's own, but for what it says of an unknown command.
+
+    Attributes
+    ----------
+    elsewhere : mapping of str to str
+        Words of other tools, and what to say of each: what is written most like it is something else here.
+    """
+
+    elsewhere: Mapping[str, str] = {}
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         try:
@@ -23,6 +31,8 @@ class SuggestingGroup(click.Group):
             near = difflib.get_close_matches(args[0], names, n=1)
             if "Did you mean" in error.format_message():  # as click says where it has its own
                 more = ""
+            elif args[0] in self.elsewhere:
+                more = self.elsewhere[args[0]]
             elif near:
                 more = f"Did you mean {near[0]!r}?"
             else:

@@ -23,6 +23,8 @@ UNITS = "is not allowed; allowed: a number of seconds, or one with its unit (us,
 MISTAKES = {
     "recomend": "No such command 'recomend'. Did you mean 'recommend'?",
     "scale": "No such command 'scale'. sluice --help names them.",
+    "deploy": "No such command 'deploy'. `sluice package` and `sam deploy` do that (docs/deploy.md).",
+    "start": "No such command 'start'. Did you mean 'serve'?",
     "plans shwo": "No such command 'shwo'. Did you mean 'show'?",
     "plans put": "No such command 'put'. Allowed: back, history, push, show.",
     f"recommend {POISSON} --slo 0.2 --out PROFILE": "a new file, or a plan to replace; this is a service profile (--profile)",
