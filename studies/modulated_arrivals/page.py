@@ -10,7 +10,7 @@ from ..markdown import page_of, table
 from .claims import SINGLE, above, by_setting, median_and_most, pick, saved
 from .computation import N_REQUESTS, N_RUNS, TRACE_BLOCKS
 from .results import Row
-from .settings import ENERGIES, LARGEST, SHOWN_STAY, SMALL, STAYS
+from .settings import ENERGIES, LARGEST, LARGEST_LOAD, SHOWN_STAY, SMALL, STAYS
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -49,7 +49,7 @@ def what_is_asked() -> list[str]:
         times as much for itself (*dear batch*: an invocation that is paid for, a model that is loaded). Arrivals are an
         MMPP(2): a busy phase that lasts `stay` in the mean and a quiet one, with rates in the proportion 8 : 2 or 1 : 0,
         both phases lasting equally long, or 80 : 1, the quiet one eight times as long. The `load` is that of the mean
-        rate.""",
+        rate, of 80 : 1 at most {LARGEST_LOAD["80 : 1"]:g}: beyond, the queue remembers a burst for longer than a run lasts.""",
     ]
 
 
