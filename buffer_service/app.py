@@ -506,6 +506,8 @@ class Server:
         settings = self._service.settings
         delay = _leave_delay(settings)
         self._service.begin_drain()
+        for server in self._servers:
+            server.keep_none()
         await _unless(self._forced, asyncio.sleep(delay))  # who asks whether this process is ready sends nothing more
         for server in self._servers:
             server.stop_listening()

@@ -111,6 +111,8 @@ class HttpServer:
         self.known: dict[bytes, Head] = {}
         self.date = b""
         self.listener: asyncio.Server | None = None
+        self.keeps = True
+        """Whether a connection goes on behind an answer, where its client wants it to."""
         self._leaving = False
         self._left: asyncio.Future[None] | None = None
         self._timer: asyncio.Handle | None = None
@@ -131,6 +133,13 @@ class HttpServer:
         """The one that is listened on."""
         assert self.listener is not None
         return int(self.listener.sockets[0].getsockname()[1])
+
+    def keep_none(self) -> None:
+        """Each answer is the last of its connection from now on, and says so.
+
+        Where one that is kept ends while its client sends the next request, the client cannot know whether that was served.
+        """
+        self.keeps = False
 
     def stop_listening(self) -> None:
         """No new connections from now on."""
@@ -337,7 +346,8 @@ class Connection(asyncio.Protocol):
         length: int | None = len(body)
         if status in WITHOUT_BODY:
             body, length = b"", None  # such an answer ends with its headers; more would be taken for the next one
-        head = http.answer(self._loop.time(), status, content_type, length, fields, self._server.date, close)
+        server = self._server
+        head = http.answer(self._loop.time(), status, content_type, length, fields, server.date, close or not server.keeps)
         self._awaited = False
         self._request = None
         if self._held.size:

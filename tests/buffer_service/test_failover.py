@@ -220,8 +220,9 @@ async def test_readiness_goes_at_sigterm_while_the_listener_still_takes_requests
         while (await buffer.get("/v2/health/ready"))[0] == 200:
             assert not stopping.done()
         for path in ("/v2/health/ready", "/v2/models/m/ready"):
-            status, _, body = await buffer.get(path)
+            status, headers, body = await buffer.get(path)
             assert (status, b"being shut down" in body) == (503, True)
+            assert headers["connection"] == "close"  # nobody sends the next request into a connection that is about to end
         assert (await buffer.get("/v2/health/live"))[0] == 200
         assert (await buffer.post("/models/m", b"1"))[0] == 200  # who has not noticed yet is served
         await stopping

@@ -140,6 +140,7 @@ async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE, body_timeout=P
     patience = Patience(header=header_timeout, body=body_timeout, keep_alive=keep_alive)
     server = HttpServer(app.begin, patience, Room(unparsed), Room(untaken), Connections(most))
     app.connections, app.slow_readers, app.leave = server.connections, server.slow_readers, server.leave
+    app.keep_none = server.keep_none
     await server.start("127.0.0.1", 0)
     connection = Connection(*await asyncio.open_connection("127.0.0.1", server.port))
     try:
@@ -560,6 +561,21 @@ async def test_a_server_that_leaves_closes_who_is_idle_and_answers_who_waits_as_
         assert answer.count(b"HTTP/1.1 ") == 1 and b"\r\nconnection: close\r\n" in answer and answer.endswith(b"/gated 0\n")
         assert await app.leave(PATIENCE)
         assert app.served == ["/first", "/gated"]
+
+
+@on_both_loops
+async def test_who_is_answered_where_no_connection_is_kept_any_more_is_told_and_who_comes_is_served():
+    async with connected() as (client, app):
+        idle = await client.another()
+        await idle.send(request(b"before"))
+        await idle.answer()
+        app.keep_none()
+        new = await client.another()
+        for each, path in ((idle, b"idle"), (client, b"pipelined"), (new, b"new")):
+            await each.send(request(path) + request(b"behind"))
+            answer = await each.rest()
+            assert answer.count(b"HTTP/1.1 ") == 1 and b"\r\nconnection: close\r\n" in answer and answer.endswith(b"/%b 0\n" % path)
+        assert app.served == ["/before", "/idle", "/pipelined", "/new"]
 
 
 async def untaken(client, app):
