@@ -1,18 +1,18 @@
 """The special functions that are used here: those of SciPy, without what `scipy.special` imports besides.
 
 That wraps every function for the arrays of other libraries and writes their help: 0.17 s of CPU, more than most commands compute.
-The functions are in one module of machine code, `scipy.special._ufuncs`, which needs none of it. It is imported with an empty
-package in the place of its own, which is taken away again: who imports `scipy.special` later has all of it, with the same
-functions. Of a SciPy that has them elsewhere `scipy.special` is imported as ever.
+The functions are in one module of machine code, `scipy.special._ufuncs`, which needs none of it and is imported alone. Of a SciPy
+that has them elsewhere `scipy.special` is imported as ever.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from types import ModuleType
 from typing import Any
+
+from sluice.optimizer.module_alone import import_alone
 
 PACKAGE = "scipy.special"
 NAMES = {"digamma": "psi", "hurwitz_zeta": "_zeta"} | {
@@ -56,17 +56,10 @@ def _of(module: ModuleType) -> dict[str, Any]:
 
 
 def _machine_code() -> ModuleType:
-    """`scipy.special._ufuncs` without its package, where that is not imported yet and it can be."""
+    """`scipy.special`, where that is imported already, or its module of machine code alone; empty where that is elsewhere."""
     if PACKAGE in sys.modules:
         return sys.modules[PACKAGE]
-    whole = importlib.util.find_spec("scipy")
-    assert whole is not None and whole.submodule_search_locations is not None
-    empty = ModuleType(PACKAGE)
-    empty.__path__ = [f"{place}/special" for place in whole.submodule_search_locations]
-    sys.modules[PACKAGE] = empty
     try:
-        return importlib.import_module(f"{PACKAGE}._ufuncs")
-    except ImportError:  # it is elsewhere
-        return empty
-    finally:
-        del sys.modules[PACKAGE]
+        return import_alone(f"{PACKAGE}._ufuncs")
+    except ImportError:
+        return ModuleType(PACKAGE)

@@ -31,10 +31,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from sluice.batching.errors import InvalidInput, NotConverged, require
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.compiled import compiled, inlined
+from sluice.optimizer.fast_length import fast_length
 from sluice.optimizer.service.law import ServiceLaw
-from sluice.optimizer.when_asked import module_when_asked
-
-fft = module_when_asked("scipy.fft")
 
 _NO_WEIGHT = 1e-18
 _NEGLIGIBLE = 1e-16  # of all decisions: the tail ends where no number waiting is met more often
@@ -149,8 +147,8 @@ def decision_epochs(arrival_rate: float, service: ServiceLaw, actions: Sequence[
 
     inside = _stationary(to)
     sent = inside @ beyond
-    length = fft.next_fast_len(len(forward) + n_counts, real=True)
-    outside = fft.irfft(fft.rfft(_causal(sent, inverse), length) * fft.rfft(forward, length), length)[: len(forward)]
+    length = fast_length(len(forward) + n_counts)
+    outside = np.fft.irfft(np.fft.rfft(_causal(sent, inverse), length) * np.fft.rfft(forward, length), length)[: len(forward)]
     rates = np.clip(np.concatenate([inside, outside]), 0.0, None)
     # The tail ends where no number waiting is met any more for a whole batch of them.
     met = np.concatenate([np.arange(rows), rows + np.flatnonzero(rates[rows:] > _NEGLIGIBLE * rates.sum())])
@@ -164,8 +162,8 @@ def decision_epochs(arrival_rate: float, service: ServiceLaw, actions: Sequence[
 
 def _causal(sent: Array, inverse: Array) -> Array:
     """``[v / b]_+``: sums over all later k, weighted by the coefficients of 1/b, which are the sums of ``inverse``."""
-    length = fft.next_fast_len(len(sent) + len(inverse), real=True)
-    smoothed = fft.irfft(fft.rfft(sent[::-1], length) * fft.rfft(inverse, length), length)[: len(sent)]
+    length = fast_length(len(sent) + len(inverse))
+    smoothed = np.fft.irfft(np.fft.rfft(sent[::-1], length) * np.fft.rfft(inverse, length), length)[: len(sent)]
     return np.asarray(np.cumsum(smoothed)[::-1])
 
 
@@ -231,7 +229,7 @@ def _factors(counts: Array, last: int) -> tuple[Array, Array, Array]:
     length, half = len(series), len(series) // 2
     ahead = np.zeros(length)
     ahead[1:half] = series[1:half] * np.exp(-log_radius * np.arange(1, half))
-    forward = fft.irfft(np.exp(-fft.rfft(ahead)), length)[:half]
+    forward = np.fft.irfft(np.exp(-np.fft.rfft(ahead)), length)[:half]
     behind = np.zeros(max(last, 1))
     behind[1:] = series[:-last:-1] * np.exp(log_radius * np.arange(1, last))
     smooth = np.exp(series[0]) * _exponential(behind)  # b over 1 - 1/z
@@ -251,11 +249,11 @@ def _logarithm(down: Array, up: Array, log_radius: float, longest: int) -> Array
         quotient[0] = down[0]
         quotient[: -len(down) : -1] = down[1:]
         quotient[1 : len(up) + 1] = up
-        values = fft.rfft(quotient)
+        values = np.fft.rfft(quotient)
         angle = np.unwrap(np.angle(values))
         if abs(angle[-1]) > 1:  # it winds: a zero lies between the unit circle and this one
             return None
-        series = fft.irfft(np.log(np.abs(values)) + 1j * angle, length)
+        series = np.fft.irfft(np.log(np.abs(values)) + 1j * angle, length)
         half = length // 2
         if np.abs(series[half - half // 8 : half + half // 8]).max() < 1e-17 * length**0.5:
             return np.asarray(series)

@@ -30,7 +30,7 @@ from sluice.optimizer.smdp.problem import SmdpProblem
 from sluice.optimizer.smdp.solution import Actions, Performance
 from sluice.optimizer.when_asked import module_when_asked
 
-lapack = module_when_asked("scipy.linalg.lapack")
+lapack = module_when_asked("sluice.optimizer.lapack")
 
 _MOST_COUNTS = 2**17
 _NEGLIGIBLE = 1e-18  # probability of so many arrivals, or more

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 from scipy.fft import next_fast_len
-from scipy.linalg import expm
+from scipy.linalg import expm, lapack
 from scipy.optimize import isotonic_regression, minimize_scalar
 
 from sluice.batching.errors import InvalidInput
+from sluice.optimizer import lapack as ours
 from sluice.optimizer import special_functions
 from sluice.optimizer.arrivals.dispersion import _moved
 from sluice.optimizer.arrivals.mmpp import mmpp2
@@ -68,7 +69,16 @@ def test_of_a_scipy_that_has_them_elsewhere_its_package_is_imported() -> None:
     assert found["stdtrit"] is special.stdtrit and found["hurwitz_zeta"](2, 1.5) == special.zeta(2, 1.5)
 
 
-def test_their_package_is_not_imported_for_them_and_whoever_wants_it_has_it_whole() -> None:
+def test_routines_of_lapack_are_those_of_scipy_wherever_it_has_them() -> None:
+    for name in ours.NAMES:
+        assert getattr(ours, name) is getattr(lapack, name)
+    with pytest.raises(AttributeError, match="no attribute 'dgesv'"):
+        _ = ours.dgesv
+    for elsewhere in ("scipy.linalg._elsewhere", "scipy.linalg._misc"):  # one that is not there, one that has none of them
+        assert ours._found(elsewhere) == {name: getattr(lapack, name) for name in ours.NAMES}
+
+
+def test_their_packages_are_not_imported_for_them_and_whoever_wants_one_has_it_whole() -> None:
     script = """
 import sys
 from sluice.optimizer import special_functions
@@ -76,6 +86,11 @@ quantile = special_functions.stdtrit(7, 0.95)
 print("scipy.special" in sys.modules)
 import scipy.special
 print(scipy.special.stdtrit is special_functions.stdtrit, scipy.special.zeta(2, 1.5) > 0)
+from sluice.optimizer import lapack
+factor = lapack.dgbtrf
+print("scipy.linalg" in sys.modules)
+import scipy.linalg
+print(scipy.linalg.lapack.dgbtrf is factor, scipy.linalg.det([[2.0]]) == 2)
 """
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told.split() == ["False", "True", "True"]
+    assert told.split() == ["False", "True", "True"] * 2
