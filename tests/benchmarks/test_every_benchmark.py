@@ -39,6 +39,17 @@ def test_pages_name_benchmarks_that_there_are() -> None:
     assert len(named) > 10 and named <= set(BENCHMARKS)
 
 
+def test_options_that_pages_give_a_benchmark_are_its_own() -> None:
+    given = {
+        (name, option)
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        for name, options in re.findall(r"python -m benchmarks[ .]([a-z_]+)([^`]*)`", page.read_text())
+        for option in re.findall(r"--[a-z-]+", options)
+    }
+    has = {name: (ROOT / "benchmarks" / f"{name}.py").read_text() for name in BENCHMARKS}
+    assert len(given) > 5 and {each for each in given if f'"{each[1]}"' not in has[each[0]]} == set()
+
+
 def test_a_name_that_is_none_and_options_for_several_are_refused() -> None:
     with pytest.raises(SystemExit, match="benchmark: 'nothing' is not allowed; allowed: buffer_throughput, "):
         run(["nothing"])
