@@ -36,7 +36,7 @@ from .measurements import Measurements
 from .turns import Turns, Work
 
 LOADING_AGAIN = 5.0
-"""Seconds after which to ask again for a model that is being loaded."""
+"""Seconds after which to ask again for a model that is being loaded for the first time."""
 LONGEST_RETRY = 3600.0
 TRY_LOADING_AFTER = 5.0
 """Seconds after which a model that was lost, and could not be loaded again, is tried again."""
@@ -122,6 +122,7 @@ class ServedModel:
         """Requests of the largest batch that the memory takes, where that has been learned."""
         self.load_seconds: float | None = None
         """What the last loading took, where there was one."""
+        self._loading_since = 0.0
         self._wake: asyncio.TimerHandle | None = None
         self._loading: asyncio.Future[None] | None = None
         self._idle = asyncio.Event()
@@ -137,7 +138,7 @@ class ServedModel:
             return
         self.wanted = True
         if self._loading is None:
-            self.life, self.reason = Life.LOADING, "being loaded"
+            self.life, self.reason, self._loading_since = Life.LOADING, "being loaded", self._clock()
             self._loading = asyncio.ensure_future(self._make())
             self._loading.add_done_callback(lambda made: made.cancelled() or made.exception())  # who waited may have gone
         await asyncio.shield(self._loading)
@@ -145,7 +146,6 @@ class ServedModel:
             raise LoadFailed(self.reason, self.reason, "")
 
     async def _make(self) -> None:
-        began = self._clock()
         try:
             self._model = await self._source.load(self._serving.executions)
         except BaseException as error:
@@ -155,7 +155,7 @@ class ServedModel:
             self._loading = None
         self._model.on_lost = self._lost
         self.largest_batch = None
-        self.load_seconds = self._clock() - began
+        self.load_seconds = self._clock() - self._loading_since
         self.life, self.reason = Life.READY, ""
 
     def _lost(self, cause: str) -> None:
@@ -177,7 +177,7 @@ class ServedModel:
             self._refuse_all()
 
     def _load_again(self, reason: str) -> None:
-        self.life, self.reason = Life.LOADING, f"being {reason}"
+        self.life, self.reason, self._loading_since = Life.LOADING, f"being {reason}", self._clock()
         self._loading = asyncio.ensure_future(self._make_again())
 
     async def _make_again(self) -> None:
@@ -277,7 +277,7 @@ class ServedModel:
         ``None`` where it was refused, else what ``withdraw`` takes.
         """
         if self.life is not _READY:
-            again = LOADING_AGAIN if self.life is Life.LOADING else None
+            again = self._until_loaded() if self.life is Life.LOADING else None
             self._refuse(answered, 503, "Service unavailable", self._unready(), again, "not_ready")
             return None
         work = Work(items, single, answered)
@@ -329,6 +329,12 @@ class ServedModel:
     ) -> None:
         self.tallies.refusals[reason] += 1
         answered(Failure(status, title, detail, retry_after))
+
+    def _until_loaded(self) -> float:
+        """Seconds until a model that is being loaded is ready, if that takes as long as the last time; at least 1."""
+        if self.load_seconds is None:
+            return LOADING_AGAIN
+        return min(max(1.0, self._loading_since + self.load_seconds - self._clock()), LONGEST_RETRY)
 
     def _wait(self) -> float:
         """Seconds until what waits now is served, by what was measured; at least 1."""

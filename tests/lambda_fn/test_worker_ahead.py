@@ -270,6 +270,35 @@ async def test_where_the_process_dies_what_was_computed_goes_alone_once_more_and
     assert not b.model.busy
 
 
+async def test_who_comes_while_a_model_is_loaded_again_is_told_to_ask_when_it_took_so_long_before() -> None:
+    now, begins, source, answered = [0.0], asyncio.Event(), FakeSource(), list[Any]()
+
+    class HeldSource:
+        async def load(self, executions: int) -> Loaded:
+            await begins.wait()
+            return await source.load(executions)
+
+    def told() -> float:
+        assert model.submit([Item("a", "text/plain", b"x")], True, answered.append) is None
+        return float(answered[-1].retry_after)
+
+    model = ServedModel("m", cast(Source, HeldSource()), Serving(greedy(2)), clock=lambda: now[0])
+    loading = asyncio.create_task(model.load())
+    await asyncio.sleep(0)
+    assert told() == 5.0  # nobody knows yet
+    now[0] = 12.0
+    begins.set()
+    await loading
+    begins.clear()
+    source.loaded[-1].on_lost("killed")
+    waits = []
+    for now[0] in (12.0, 14.5, 23.5, 30.0):
+        waits.append(told())
+    assert waits == [12.0, 9.5, 1.0, 1.0]
+    begins.set()
+    await model.load()
+
+
 async def test_who_goes_while_his_batch_is_ahead_is_not_answered_and_the_others_are() -> None:
     b = await bench(b"1")
     gone, _ = await b.put(b"2", b"3")
