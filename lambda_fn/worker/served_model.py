@@ -35,7 +35,7 @@ from .link import Link, Loaded, LoadFailed, Source
 from .measurements import Measurements
 from .turns import Turns, Work
 
-LOADING_AGAIN = 5.0
+LOADING_AGAIN = 1.0
 """Seconds after which to ask again for a model that is being loaded for the first time."""
 LONGEST_RETRY = 3600.0
 TRY_LOADING_AFTER = 5.0

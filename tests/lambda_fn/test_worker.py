@@ -407,7 +407,7 @@ async def test_a_model_that_is_being_loaded_is_not_ready_and_one_that_cannot_be_
         loading = asyncio.create_task(post(client, f"{url}/v2/repository/models/late/load"))
         await until(lambda: late.reason == "being loaded")
         status, body, headers = await post(client, url, encode_batch(Batch("late", BATCH.items)))
-        assert (status, detail(body), headers["retry-after"]) == (503, "model 'late' is being loaded", "5")
+        assert (status, detail(body), headers["retry-after"]) == (503, "model 'late' is being loaded", "1")
         status, body = await get(client, f"{url}/v2/health/ready")
         assert (status, msgspec.json.decode(body)["reason"]) == (503, "model 'late': being loaded")
         gate.set()

@@ -285,7 +285,7 @@ async def test_who_comes_while_a_model_is_loaded_again_is_told_to_ask_when_it_to
     model = ServedModel("m", cast(Source, HeldSource()), Serving(greedy(2)), clock=lambda: now[0])
     loading = asyncio.create_task(model.load())
     await asyncio.sleep(0)
-    assert told() == 5.0  # nobody knows yet
+    assert told() == 1.0  # nobody knows yet
     now[0] = 12.0
     begins.set()
     await loading
