@@ -103,8 +103,9 @@ class ServiceWatch:
             before, after = float(np.exp(found.before)), float(np.exp(found.after))
             what = "function's own time" if kind == "service" else "invocation"
             bound = "at least " if found.after > NEAR_CLIPPED else "at most " if found.after < -NEAR_CLIPPED else ""
+            where = f"at {memory_mb} MB the" if self.profile.memory_sizes else "the"  # of which a linear law names none
             words = (
-                f"at {memory_mb} MB the {what} took {bound}{after:.3g} times as long as the profile says in the last "
+                f"{where} {what} took {bound}{after:.3g} times as long as the profile says in the last "
                 f"{found.length} batches ({before:.3g} times before)"
             )
             self.alarm = Alarm(kind, at, before, after, words, since)

@@ -27,6 +27,7 @@ def test_times_half_as_long_again_are_noticed_within_thirty_batches(factor: floa
         assert watch.alarm.since >= 49
         assert watch.alarm.after == pytest.approx(factor, rel=0.25)
         assert "times as long as the profile says" in watch.alarm.words
+        assert watch.alarm.words.startswith("at 512 MB the ")
 
 
 def test_since_when_times_are_others_does_not_depend_on_how_often_it_is_looked_at() -> None:
@@ -128,6 +129,7 @@ def test_a_linear_profile_is_watched_too() -> None:
     assert watch.alarm is None
     watch.see([batch._replace(function="model", seconds=batch.service) for batch in batches(60, 1, 1.6)])
     assert watch.alarm is not None
+    assert " MB" not in watch.alarm.words  # as the law names no memory size
 
 
 def test_what_is_kept_does_not_grow() -> None:
