@@ -26,7 +26,7 @@ from sluice.buffer_service.invokers import (
     Invoker,
     UnknownFunction,
 )
-from sluice.buffer_service.invokers.port import asking, pooling
+from sluice.buffer_service.invokers.port import BatchAnswer, asking, pooling
 from sluice.buffer_service.members import encode_answers as encode_message
 from sluice.buffer_service.route_batches import BACKOFF, LEFT_HEADER, ROUTE_HEADER
 from sluice.buffer_service.route_facts import Caller
@@ -119,6 +119,7 @@ class Dispatcher:
         self._room = room
         self._lease = limits.lease
         self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
+        self._within: dict[tuple[str, int], asyncio.Timeout] = {}  # by batch and part under way, how long it is waited for
         self._closed = asyncio.Event()
         self._at_end: list[AtEnd] = [self._waits_no_more]  # of a caller, whom it is told of
         self._adoptions: dict[Adoption, asyncio.Future[None]] = {}
@@ -296,6 +297,9 @@ class Dispatcher:
         """All but the call and the batches."""
         for fetch in instructions.fetch:
             self._spawn(self._fetch(fetch))
+        for batch_id, part, until in instructions.hasten:
+            if (within := self._within.get((batch_id, part))) is not None:
+                within.reschedule(asyncio.get_running_loop().time() + until - now)
         for message in instructions.send:  # each apart: where the mailbox of one process is away, the others have their answers
             self._spawn(self._send(message))
         for move in instructions.move:
@@ -358,7 +362,7 @@ class Dispatcher:
             self._telemetry.asked_again()
         started = self._clock()
         try:
-            answers, told, size = await self._ask_function(invocation.function, batch, invocation.avoid)
+            answers, told, size = await self._ask_within(invocation, batch)
             held.resize(held.size + size)  # in one breath with its end as what is being read
         except FunctionFailed as error:
             self._telemetry.failed(type(error).__name__, invocation.function)
@@ -368,6 +372,20 @@ class Dispatcher:
             return Failure(Cause.DEFECT, f"an error inside the buffer: {error}"), NOTHING_MEASURED
         self._telemetry.invoked(self._clock() - started, len(batch.items), told, invocation.function)
         return answers, told
+
+    async def _ask_within(self, invocation: Invocation, batch: Batch) -> BatchAnswer:
+        """What the function answers; raises ``FunctionFailed``, also where the state gives the part up."""
+        number, function = (invocation.batch_id, invocation.part), invocation.function
+        within = self._within[number] = asyncio.timeout(None)
+        try:
+            async with within:
+                return await self._ask_function(function, batch, invocation.avoid)
+        except TimeoutError:
+            if not within.expired():
+                raise
+            raise FunctionUnavailable(f"{without_password(function)} has left the plan, and does not answer") from None
+        finally:
+            del self._within[number]
 
     async def _fetch(self, fetch: Fetch) -> None:
         """Ask other processes for bodies, where there is room for them, and tell the state what came of that."""

@@ -8,6 +8,7 @@ the queue, who else waits there.
     sent, moved                 how a message to another process, and a move to another route, ended
     wake                        the time has come of some whose functions were busy
     look_again                  whoever waits for a busy function need not any more
+    hasten                      workers have left the plan, and may be no more
 
 What is to be done goes into the route's ``todo``. A batch that ended is ``completed``, or ``given_up`` for a sweep to take it back;
 where the queue that would do that is lost, its members are ``stranded``, and come again.
@@ -25,6 +26,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
+from sluice.batching.documents import WORKER_SCHEMES
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.measured import FAILED_FROM, MeasuredBatch
 from sluice.batching.urls import without_password
@@ -35,7 +37,7 @@ from sluice.buffer_service.members import Unreadable, decode_member, has_id, is_
 from sluice.buffer_service.route_admission import RouteAdmission
 from sluice.buffer_service.route_facts import TOLD, Caller, RouteFacts
 from sluice.buffer_service.route_functions import RouteFunctions, Suspension
-from sluice.buffer_service.route_instructions import AT_ONCE, NEVER, Fetch, Invocation, Message, Move, ToDo
+from sluice.buffer_service.route_instructions import AT_ONCE, NEVER, Fetch, Hasten, Invocation, Message, Move, ToDo
 from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Released
 from sluice.lambda_fn.contract import NOTHING_MEASURED, Answer, Item, Measured, failed
 
@@ -55,6 +57,8 @@ SENDINGS = 10  # times a message is tried whose batch is given up then
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
 MOST_MEASURED = 1000  # batches that wait for a call that brings what was measured of them
 PROBES = 50  # batches a second that ask a busy function again before it answered another, about, however many wait for it
+OVERDUE, LEAST_OVERDUE = 4.0, 1.0  # times the longest that a part took of late, s: so long who has left the plan is waited for
+FORGOTTEN = 0.01  # of the longest, with each part that is answered
 YIELDS, YIELD = 8, 0.01  # answers of a busy function, to one of which a batch follows so many seconds later
 AT_ONCE_ELASTIC = 2  # parts of a batch that are asked for at once, where servers are not bounded
 
@@ -80,6 +84,7 @@ class RouteBatches:
         self._sending = 0  # those that are
         self._measured: list[MeasuredBatch] = []  # ended, and not brought to the store yet; ended_at by this process's clock
         self._brought_at = AT_ONCE  # when the last were
+        self._longest: float | None = None  # s, that a part took of those that were answered, once one was
 
     # -- what is there
 
@@ -207,6 +212,7 @@ class RouteBatches:
         if isinstance(answers, Failure):
             self._part_failed(now, batch, ended, answers, function)
         else:
+            self._longest = max(now - ended.asked_at, (1 - FORGOTTEN) * (self._longest or 0.0))
             function.answered(now, ended)
             signed = in_force and self._functions.several
             batch.answered(with_header(answers, FUNCTION_HEADER, str(self._functions.place(function))) if signed else answers)
@@ -428,6 +434,21 @@ class RouteBatches:
                 self._rest_until(batch_id, now)
 
     # -- their ends
+
+    def hasten(self, now: float) -> None:
+        """Parts at workers that the plan has no more are given up when they are overdue, for others to be asked.
+
+        Who has left may hang, or be no more, and his batch is at one of the servers of the others all the while. How long a part
+        takes is known once one was answered; before, the time of an invocation bounds it.
+        """
+        if self._longest is None:
+            return
+        within = max(LEAST_OVERDUE, OVERDUE * self._longest)
+        for batch_id, batch in self.under_way.items():
+            for number, part in batch.asked.items():
+                left = self._facts.retired or part.function not in self._functions
+                if left and not part.elastic and part.function.startswith(WORKER_SCHEMES):
+                    self._todo.hasten.append(Hasten(batch_id, number, part.asked_at + within))
 
     def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
         """A message is in the other process's list, or the store was away; it is tried ``_sendings`` times."""

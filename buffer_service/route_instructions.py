@@ -42,6 +42,14 @@ class Invocation(NamedTuple):
     avoid: str = ""
 
 
+class Hasten(NamedTuple):
+    """Give a part of a batch up that is not answered by then (s): who has it is not in the plan any more."""
+
+    batch_id: str
+    part: int
+    until: float
+
+
 class Fetch(NamedTuple):
     """Ask other processes for these requests of a batch, by the process that has them; their bodies have so many ``bytes``."""
 
@@ -112,12 +120,13 @@ class Instructions(NamedTuple):
     queue_length: int | None
     ended: Sequence[str]
     fetch: Sequence[Fetch] = ()
+    hasten: Sequence[Hasten] = ()
 
 
 class ToDo:
     """What no turn has said yet that is to be done; the lists are those of ``Instructions``."""
 
-    __slots__ = ("adopted", "ended", "fetch", "invoke", "log", "move", "refuse", "tell", "unreadable")
+    __slots__ = ("adopted", "ended", "fetch", "hasten", "invoke", "log", "move", "refuse", "tell", "unreadable")
 
     def __init__(self) -> None:
         self._begin()
@@ -126,6 +135,7 @@ class ToDo:
     def _begin(self) -> None:
         self.invoke: list[Invocation] = []
         self.fetch: list[Fetch] = []
+        self.hasten: list[Hasten] = []
         self.move: list[Move] = []
         self.adopted: list[Adopted] = []
         self.refuse: list[Refusal] = []
@@ -137,5 +147,6 @@ class ToDo:
         """All of it was said; who has the lists keeps them."""
         if self.ended:
             self.ended = []
-        if self.invoke or self.tell or self.refuse or self.adopted or self.move or self.log or self.unreadable or self.fetch:
+        some = self.invoke or self.tell or self.refuse or self.adopted or self.move or self.log or self.unreadable or self.fetch
+        if some or self.hasten:
             self._begin()  # else they are empty still

@@ -17,6 +17,7 @@ from sluice.buffer_service.invokers.port import Pool
 from sluice.buffer_service.members import decode_member, encode_member
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.route_batches import LEAST_OVERDUE
 from sluice.buffer_service.store import Events, Limits
 from sluice.buffer_service.telemetry import ModelTelemetry
 from sluice.lambda_fn.contract import Answer, Item, decode_batch
@@ -282,6 +283,31 @@ async def test_a_batch_whose_function_went_with_its_plan_is_answered_by_the_one_
         await buffer.service.model("m").follow(plan(NO_BATCHING))
         followed.set()
         assert [(await answer)[2] for answer in waiting] == [b"0", b"1", b"2"]
+
+
+@in_virtual_time
+async def test_a_worker_that_hangs_and_leaves_the_plan_holds_its_server_no_longer_than_batches_take(function):
+    hangs = asyncio.Event()
+
+    async def hanging(payload):
+        if hangs.is_set():
+            await asyncio.Event().wait()
+        return await function(payload)
+
+    invoker, greedy = LocalInvoker({"http://a": hanging, "http://b": function}), constructors.greedy(4, servers=1)
+    async with serving(function, None, plans=Plans(plan(greedy, function="http://a")), invoker=invoker) as buffer:
+        assert (await buffer.post("/models/m", b"0"))[2] == b"0"
+        hangs.set()
+        waiting = [asyncio.create_task(buffer.post("/models/m", b"%d" % i)) for i in range(3)]
+        await asyncio.sleep(0.5)
+        began = asyncio.get_running_loop().time()
+        await buffer.service.model("m").follow(plan(greedy, function="http://b"))
+        assert [(await answer)[2] for answer in waiting] == [b"0", b"1", b"2"]
+        assert asyncio.get_running_loop().time() - began == pytest.approx(LEAST_OVERDUE - 0.5, abs=0.05)
+        assert (
+            'sluice_invocation_failures_total{error="FunctionUnavailable",model="m"} 1.0'
+            in (await buffer.get("/metrics"))[2].decode()
+        )
 
 
 @in_virtual_time

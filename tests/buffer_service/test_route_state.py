@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
@@ -24,9 +25,9 @@ from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_servers import Away
 from sluice.buffer_service.results import ADDRESS
 from sluice.buffer_service.route_arrivals import FILLED, GATHERED, LARGEST_CALL
-from sluice.buffer_service.route_batches import RETRY, SENDINGS
+from sluice.buffer_service.route_batches import LEAST_OVERDUE, OVERDUE, RETRY, SENDINGS
 from sluice.buffer_service.route_facts import TOLD, Caller
-from sluice.buffer_service.route_instructions import NEVER
+from sluice.buffer_service.route_instructions import NEVER, Hasten
 from sluice.buffer_service.route_life import LIVES, Fact, Life
 from sluice.buffer_service.route_state import SWEEPS, RouteState
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, Released
@@ -377,6 +378,69 @@ def test_a_retired_route_is_drained_as_soon_as_the_last_batch_that_left_past_the
     bench.call(0.3)
     bench.state.called(0.31, Outcome(epoch="1"))
     assert bench.state.turn(0.31).drained
+
+
+def served_by(function, policy=None):
+    """A bench whose function answered a batch within 0.5 s, and has another since 1.0."""
+    bench = Bench(policy or constructors.greedy(4, servers=1), function=function).begun()
+    ids, begun = bench.batch(0.1, batch_id="b1")
+    bench.state.served(0.6, begun.invoke[0].batch_id, answers(ids))
+    bench.call(0.6)
+    bench.state.called(0.6, Outcome(epoch="1"))
+    _, begun = bench.batch(1.0, batch_id="b2")
+    [invocation] = begun.invoke
+    bench.state.turn(1.0)
+    return bench, invocation
+
+
+def now_at(bench, now, function):
+    """What is done once the route has this function."""
+    bench.state.follow(now, structs.replace(bench.route, function=function))
+    return bench.state.turn(now, may_call=False).hasten
+
+
+def test_a_batch_at_a_worker_that_the_plan_has_no_more_is_given_up_when_it_is_overdue_and_another_is_asked():
+    bench, invocation = served_by("http://a,http://b")
+    assert now_at(bench, 1.5, "http://b") == [Hasten(invocation.batch_id, invocation.part, 1.0 + OVERDUE * 0.5)]
+    bench.state.served(3.0, invocation.batch_id, Failure(Cause.UNAVAILABLE, "given up"), invocation.part)
+    [again] = bench.state.turn(3.0, may_call=False).invoke
+    assert (again.batch_id, again.function, again.items) == (invocation.batch_id, "http://b", invocation.items)
+
+
+def test_a_batch_of_a_route_that_the_plan_has_no_more_is_given_up_when_it_is_overdue():
+    bench, invocation = served_by("http://a")
+    bench.state.retire(1.5)
+    [hasten] = bench.state.turn(1.5, may_call=False).hasten
+    assert hasten == (invocation.batch_id, invocation.part, 1.0 + OVERDUE * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("function", "policy"), [("f", None), ("http://a", constructors.greedy(4, servers=None)), ("sagemaker://e", None)]
+)
+def test_no_batch_is_given_up_that_takes_no_server_of_those_that_are_left_or_that_a_platform_ends(function, policy):
+    bench, _ = served_by(function, policy)
+    assert now_at(bench, 1.5, "http://b") == []
+
+
+def test_no_batch_is_given_up_whose_worker_is_in_the_plan_or_while_nobody_knows_how_long_batches_take():
+    bench, _ = served_by("http://a")
+    assert now_at(bench, 1.5, "http://a") == []
+    bench = Bench(function="http://a").begun()
+    bench.batch(0.1)
+    assert now_at(bench, 1.5, "http://b") == []
+
+
+def test_who_takes_milliseconds_has_a_second_all_the_same():
+    bench, invocation = served_by("http://a")
+    ids = [item.id for item in invocation.items]
+    for n in range(500):  # what took long is forgotten
+        bench.state.served(1.0, invocation.batch_id, answers(ids), invocation.part)
+        bench.call(1.0)
+        bench.state.called(1.0, Outcome(epoch="1"))
+        ids, begun = bench.batch(1.0, batch_id=f"c{n}")
+        [invocation] = begun.invoke
+    [hasten] = now_at(bench, 1.2, "http://b")
+    assert hasten.until == 1.0 + LEAST_OVERDUE
 
 
 def test_who_left_past_the_queue_and_waits_no_more_is_not_looked_for_there():
