@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.control.headroom import Choice
 from sluice.optimizer.fleet.specification import Fleet
+
+NONE: Mapping[str, int] = MappingProxyType({})
 
 
 class FleetOutcomeWatch:
@@ -57,17 +60,27 @@ class FleetOutcomeWatch:
             self._answered[q] += batch.failed
             self._late[q] += batch.failed
 
-    def told(self, now: float) -> dict[str, Any] | None:
-        """What came of it until then (s), as JSON has it; ``None`` before the first placement, and where nobody came."""
+    @property
+    def since(self) -> float | None:
+        """When the placement in force came (s); ``None`` before the first."""
+        return self._since
+
+    def told(self, now: float, in_no_batch: Mapping[str, int] = NONE) -> dict[str, Any] | None:
+        """What came of it until then (s), as JSON has it; ``None`` before the first placement, and where nobody came.
+
+        ``in_no_batch`` are requests of each family that broke the promise in no batch: no record tells of them.
+        """
         if self._since is None or now <= self._since or not (self._came.any() or self._answered.any()):
             return None
         plan, room, seconds = self._choice.plan, self._choice.headroom, now - self._since
         families = {}
         for q, family in enumerate(self._fleet.families):
+            lost = in_no_batch.get(family.name, 0)
+            ended = float(self._answered[q]) + lost
             families[family.name] = {
                 "requests": int(self._came[q]),
                 "arrival_rate": float(self._came[q] / seconds),
-                "late": float(self._late[q] / self._answered[q]) if self._answered[q] else None,
+                "late": (float(self._late[q]) + lost) / ended if ended else None,
                 "accuracy": float(self._accurate[q] / self._told[q]) if self._told[q] else None,
                 "expected": {
                     "arrival_rate": float(plan.problem.demand[q] / room[q]),

@@ -29,6 +29,7 @@ from sluice.batching.urls import without_password
 from sluice.buffer_service.invokers.http_client import ClientError, HttpClient
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.stream_reader import NewBatches, RecordReader
+from sluice.buffer_service.unanswered import UnansweredCounts
 from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.controller.arrival_counts import ArrivalCounts
 from sluice.controller.journal import Journal
@@ -81,6 +82,7 @@ class FleetProcess:
         self._overhead = OverheadWatch(fleet)
         self._batches = {name: RecordReader(url, name, namespace) for name in fleet.family_names}
         self._read_to_the_end: set[str] = set()
+        self._unanswered = UnansweredCounts(url, namespace)
         self._arrivals = ArrivalCounts(url, list(fleet.family_names), namespace)
         self._plans, self._name = plans, name
         self._journal = journal
@@ -101,7 +103,7 @@ class FleetProcess:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await asyncio.gather(self._registry.close(), self._arrivals.close(), self._http.close())
+            await asyncio.gather(self._registry.close(), self._unanswered.close(), self._arrivals.close(), self._http.close())
             for reader in self._batches.values():
                 reader.close()
 
@@ -213,7 +215,18 @@ class FleetProcess:
 
     async def _plan(self) -> None:
         choice = await asyncio.to_thread(self._controller.deciding())
-        self._do(self._live.planned(self._clock(), choice))
+        self._do(self._live.planned(self._clock(), choice, await self._in_no_batch()))
+
+    async def _in_no_batch(self) -> dict[str, int]:
+        """Requests of each family that broke the promise in no batch since variants were placed; none where that cannot be read."""
+        since = self._live.placed_since
+        if since is None:
+            return {}
+        try:
+            return {name: (await self._unanswered.of(name, self._clock() - since)).late for name in self._fleet.family_names}
+        except SluiceError as error:
+            self._note_trouble(error)
+            return {}
 
     async def _write(self) -> None:
         """Those that are not written yet; what cannot be now is tried again at the next look."""

@@ -30,6 +30,7 @@ from sluice.buffer_service.worker_registry import Registered
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.control import ControlledFleet, FleetController, FleetOutcomeWatch, Instructions, Queue
 from sluice.optimizer.control.headroom import Choice
+from sluice.optimizer.control.outcome import NONE
 from sluice.optimizer.control.rollout import IDLE
 from sluice.optimizer.fleet.specification import Fleet
 
@@ -136,13 +137,18 @@ class LiveFleet:
         """Batches of a family that ended."""
         self._outcome.batches(family, batches)
 
-    def planned(self, now: float, choice: Choice) -> Orders:
+    @property
+    def placed_since(self) -> float | None:
+        """When variants were last placed otherwise (s); ``None`` where they never were."""
+        return self._outcome.since
+
+    def planned(self, now: float, choice: Choice, in_no_batch: Mapping[str, int] = NONE) -> Orders:
         """The plan that was asked for; where it places variants otherwise than the last, what it expects is said, and what came of
-        that.
+        that: ``in_no_batch`` are requests of each family since then that broke the promise and left in no batch.
         """
         placed, told = choice.plan.counts.tobytes(), _Told()
         if placed != self._placed:
-            told.said, told.since_last = [self._expects(choice)], self._outcome.told(now)
+            told.said, told.since_last = [self._expects(choice)], self._outcome.told(now, in_no_batch)
             self._outcome.restart(now, choice)
         self._placed = placed
         self._note(now, self._controller.adopt(now, choice), told)

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from sluice.batching import policy as constructors
+from sluice.batching.errors import StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
+from sluice.buffer_service.unanswered import Unanswered, UnansweredCounts
 from sluice.controller.fleet_process import FleetProcess
 from sluice.controller.journal import Journal, read_journal
+from sluice.controller.live_fleet import LiveFleet
 from sluice.local.redis_server import RedisServer
 from sluice.optimizer.control import ControlledFleet, ControlSettings
 from sluice.optimizer.control.overhead import FEWEST
@@ -83,6 +86,30 @@ async def test_what_came_while_redis_was_away_is_told_as_not_known(tmp_path: Pat
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await plans.close()
+
+
+async def test_who_broke_the_promise_in_no_batch_is_known_since_the_placement_came(
+    redis_server: RedisServer, tmp_path: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, journal = redis_server.url, tmp_path / "journal.jsonl"
+    counts, plans = UnansweredCounts(url, namespace), RedisPlans(url, namespace)
+    process = FleetProcess(small(), solve_fleet, ControlSettings(), plans, "one", Journal(journal, None), url, namespace)
+    running = asyncio.create_task(process.run())
+    await asyncio.sleep(0)
+    assert await process._in_no_batch() == {}, "nothing is placed yet"
+    monkeypatch.setattr(LiveFleet, "placed_since", process._clock() - 30.0)
+    assert await process._in_no_batch() == {"family": 0}
+    await counts.add("family", {"DeadlinePassed": 5, "QueueFull": 2}, 6, 0.0)
+    assert await process._in_no_batch() == {"family": 6}
+    monkeypatch.setattr(process._unanswered, "of", away)
+    assert await process._in_no_batch() == {} and process._trouble == "Redis is away"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await asyncio.gather(counts.close(), plans.close())
+
+
+async def away(model: str, window: float) -> Unanswered:
+    raise StoreUnavailable("Redis is away")
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ class Live:
         self.loads: list[Load] = []
         self.said: list[str] = []
         self.since_last: Mapping[str, Any] | None = None
+        self.in_no_batch: dict[str, int] = {}
         self.now = 0.0
 
     def joins(self, name: str, ready: str = "", device: str = "gpu") -> None:
@@ -75,7 +76,7 @@ class Live:
         self.now += seconds
         orders = self.do(self.live.registered(self.now, self.workers))
         if orders.plan_wanted:
-            self.do(self.live.planned(self.now, self.controller.decide()))
+            self.do(self.live.planned(self.now, self.controller.decide(), self.in_no_batch))
         if self.live.wake_at <= self.now:
             self.do(self.live.wake(self.now))
         return orders
@@ -92,7 +93,7 @@ class Live:
         self.now += 1.0
         orders = self.do(self.live.seen(self.now, np.array([[requests / 2], [requests / 2]])))
         if orders.plan_wanted:
-            self.do(self.live.planned(self.now, self.controller.decide()))
+            self.do(self.live.planned(self.now, self.controller.decide(), self.in_no_batch))
         self.look(0.0)
 
     def routes(self) -> Mapping[str, tuple[str, ...]]:
@@ -247,6 +248,7 @@ def test_another_placement_tells_what_came_of_the_one_before() -> None:
     latencies = [0.1] * 9 + [0.6]
     told = [batch_of(route, (latency,) * 2) for latency in latencies]
     fleet.live.measured("family", [*told, batch_of("quick.gpu", (), failed=2)])
+    fleet.in_no_batch["family"] = 11
     for _ in range(40):
         fleet.second(800.0)
         if fleet.since_last is not None:
@@ -255,7 +257,7 @@ def test_another_placement_tells_what_came_of_the_one_before() -> None:
     assert since is not None
     family = since["families"]["family"]
     assert family["requests"] == pytest.approx(family["arrival_rate"] * since["seconds"], abs=1)
-    assert family["late"] == pytest.approx(4 / 22)  # of 22, one batch of two, and the two that failed
+    assert family["late"] == pytest.approx(15 / 33)  # of 22, one batch of two, the two that failed, and 11 that were in none
     assert family["accuracy"] == (90.0 if route == "slow.gpu" else 70.0)
     assert family["expected"]["late"] == pytest.approx(0.05)
     assert family["expected"]["room_for"] >= family["expected"]["arrival_rate"] > 0
