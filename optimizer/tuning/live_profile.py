@@ -161,8 +161,8 @@ class LiveProfile:
         for key in [key for key, setting in self._settings.items() if not setting.forget(since)]:
             del self._settings[key]
 
-    def other_since(self, since: float) -> bool:
-        """Whether batches surely took another time since then (s) than those of the same settings before.
+    def other_since(self, since: float, least: float = 0.0) -> bool:
+        """Whether batches surely took another time since then (s) than those of the same settings before, by ``least`` of it.
 
         The difference of the means of each setting, in parts of that before, by its n n' / (n + n') batches, over what one batch
         spreads. None counts as further from that mean than ``FARTHEST`` of this, so that a batch or two that were held up for some
@@ -178,7 +178,7 @@ class LiveProfile:
             first, then = (float(np.clip(part - 1, -FARTHEST * spread, FARTHEST * spread).mean()) for part in (before, after))
             known = len(before) * len(after) / (len(before) + len(after))
             apart, weight = apart + known * (then - first), weight + known
-        return abs(apart) > SURELY * spread * sqrt(weight)
+        return abs(apart) > max(SURELY * spread * sqrt(weight), least * weight)
 
     def memory_of(self, function: str) -> int | None:
         """The memory size (MB) at which a plan calls the function so; ``None`` where it is another one."""

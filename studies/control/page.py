@@ -85,7 +85,9 @@ def page(rows: Sequence[Row]) -> str:
                 is chosen for them is looked at again a minute later. Who came before a plan did is no proof against it. Nor is
                 what was measured before service times changed: where a promise is broken and batches surely take another time
                 since then, by however little, what they took before is forgotten as where an alarm of the service times tells
-                so.""",
+                so. Where they drift by less than such an alarm tells of, it is asked after 32 batches, and at each decision,
+                whether they surely take 0.3 % more or less than before the last one; that is acted on 20 s after it at the
+                earliest, and ever more seldom while the plan stays.""",
                 """**Without a profile** it begins with no batching at the largest memory size, and doubles the largest batch
                 whenever the last was measured, taking one twice as large to take at most twice as long. Other memory sizes are
                 not tried then. **With too few arrivals**, below 200 or in less than a minute, the plan stays, but what it began

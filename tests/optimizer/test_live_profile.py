@@ -144,6 +144,7 @@ def test_times_that_are_others_since_a_moment_are_told_and_chance_is_not() -> No
         assert not live.other_since(40.0)
     live.see(batches(60, 1, 1.2, begin=46.0))
     assert live.other_since(46.0)
+    assert live.other_since(46.0, 0.1) and not live.other_since(46.0, 0.4)
     assert not live.other_since(0.0) and not live.other_since(60.0)  # nothing to compare
 
 

@@ -49,7 +49,7 @@ from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans
 from sluice.optimizer.tuning.stretched import stretched
 from sluice.optimizer.tuning.trials import Trials, Tried
-from sluice.optimizer.tuning.tuner import Tuner
+from sluice.optimizer.tuning.tuner import DRIFT_PAUSE, Tuner
 
 SLO = Slo(0.1, 95)
 
@@ -493,6 +493,37 @@ def test_service_times_that_grow_by_little_are_planned_with_at_once_where_that_b
     assert at < broken.at < at + 30 and broken.plan is not None
     after = run.arrival_times > broken.at
     assert (run.latency[after] > SLO.latency).mean() < 0.005
+
+
+def test_service_times_that_creep_by_less_than_an_alarm_tells_of_are_followed() -> None:
+    """By a hundredth every two minutes, a third in all: who waits to the last moment is late by a millisecond."""
+    slo = Slo(0.12, 95)
+    setup, times = TuningSetup("m", (slo,), profile_of(1769, intercept=0.02, slope=0.004)), poisson_times(5, 27_000)
+    creeping = [ServiceChange(float(times[0]) + 120.0 * k, 1.01**k) for k in range(5, 38)]
+    run = simulate_control(setup, times, changes=creeping)
+    assert len([decision for decision in run.decisions if "take another time than before" in decision.trigger.words]) >= 5
+    windows = ((run.arrival_times - run.arrival_times[0]) // 300).astype(int)
+    assert max((run.latency[windows == window] > slo.latency).mean() for window in range(windows.max())) <= 0.05
+
+
+def test_batches_that_take_another_time_again_and_again_ask_ever_more_seldom_while_the_plan_is_right() -> None:
+    tuner = Tuner(SETUP)
+    times = poisson_times(20, 12_000)
+    tuner.arrived(times[:4000])
+    now = float(times[3999])
+    tuner.in_force(unbatched(SETUP)[-1].plan, now)
+    tuner.decide(now, Trigger("start", now, ""))
+    tuner.live.other_since = lambda since, least=0.0: True  # type: ignore[method-assign]
+    noticed = []
+    for k in range(1, 600):
+        at = now + k
+        tuner.arrived(times[(times > at - 1) & (times <= at)])
+        tuner.batches([MeasuredBatch(at, "", 0, "f-1769", "", 1, 0.007, 0.007, 0.007, False, 0, (0.007,))] * 8)
+        if (trigger := tuner.due(at)) is not None:
+            decision = tuner.decide(at, trigger)
+            assert decision.plan is None or tuner.in_force(decision.plan, at) is None
+            noticed += [at - now] if trigger.kind == "service" else []
+    assert noticed and len(noticed) <= 8 and min(np.diff([0.0, *noticed])) >= DRIFT_PAUSE
 
 
 def test_latencies_under_other_service_times_are_no_bias() -> None:
