@@ -298,7 +298,7 @@ class Dispatcher:
         for fetch in instructions.fetch:
             self._spawn(self._fetch(fetch))
         for batch_id, part, until in instructions.hasten:
-            if (within := self._within.get((batch_id, part))) is not None:
+            if (within := self._within.get((batch_id, part))) is not None and not within.expired():
                 within.reschedule(asyncio.get_running_loop().time() + until - now)
         for message in instructions.send:  # each apart: where the mailbox of one process is away, the others have their answers
             self._spawn(self._send(message))

@@ -433,9 +433,9 @@ class RouteBatches:
             if batch_id in self._resting:
                 self._rest_until(batch_id, now)
 
-    # -- their ends
+    # -- those whose workers have left the plan
 
-    def hasten(self, now: float) -> None:
+    def hasten(self) -> None:
         """Parts at workers that the plan has no more are given up when they are overdue, for others to be asked.
 
         Who has left may hang, or be no more, and his batch is at one of the servers of the others all the while. How long a part
@@ -449,6 +449,8 @@ class RouteBatches:
                 left = self._facts.retired or part.function not in self._functions
                 if left and not part.elastic and part.function.startswith(WORKER_SCHEMES):
                     self._todo.hasten.append(Hasten(batch_id, number, part.asked_at + within))
+
+    # -- their ends
 
     def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
         """A message is in the other process's list, or the store was away; it is tried ``_sendings`` times."""

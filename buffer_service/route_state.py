@@ -309,7 +309,7 @@ class RouteState:
         self._arrivals.follow(rule)
         if self._functions.follow(route.functions, rule):  # it is asked at once: what is known of the last is not true of it
             self._batches.look_again(now)
-            self._batches.hasten(now)
+        self._batches.hasten()
         if not same:
             self._admission.follow(rule, slo)
         if changed:
@@ -322,7 +322,7 @@ class RouteState:
         self._to_install = self._table()
         self._ask_at = AT_ONCE
         self._batches.look_again(now)
-        self._batches.hasten(now)
+        self._batches.hasten()
 
     def due(self, now: float) -> bool:
         """Whether a call is due."""

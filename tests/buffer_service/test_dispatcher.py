@@ -311,6 +311,35 @@ async def test_a_worker_that_hangs_and_leaves_the_plan_holds_its_server_no_longe
 
 
 @in_virtual_time
+async def test_a_plan_that_comes_while_a_worker_is_being_given_up_is_followed(function, caplog):
+    hangs = asyncio.Event()
+
+    async def ending_slowly(payload):
+        try:
+            if hangs.is_set():
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.2)
+            raise
+        return await function(payload)
+
+    invoker, greedy = (
+        LocalInvoker({"http://a": ending_slowly, "http://b": function, "http://c": function}),
+        constructors.greedy(4, 1),
+    )
+    async with serving(function, None, plans=Plans(plan(greedy, function="http://a")), invoker=invoker) as buffer:
+        assert (await buffer.post("/models/m", b"0"))[2] == b"0"
+        hangs.set()
+        waiting = asyncio.create_task(buffer.post("/models/m", b"1"))
+        await asyncio.sleep(0.5)
+        model = buffer.service.model("m")
+        await model.follow(plan(greedy, function="http://b"))
+        await asyncio.sleep(LEAST_OVERDUE - 0.5 + 0.1)
+        await model.follow(plan(greedy, function="http://c"))
+        assert (await waiting)[2] == b"1" and "not all was done" not in caplog.text
+
+
+@in_virtual_time
 async def test_a_plan_that_comes_while_another_is_being_installed_is_installed_too(function):
     gate, installing = asyncio.Event(), asyncio.Event()
 

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
-from sluice.batching.documents import PolicyDocument, Route
+from sluice.batching.documents import Beside, PolicyDocument, Route
 from sluice.batching.errors import Draining, QueueFull, StoreUnavailable
 from sluice.buffer_service import route_life, route_state
 from sluice.buffer_service.admission import FRESH
@@ -410,6 +410,26 @@ def test_a_batch_at_a_worker_that_the_plan_has_no_more_is_given_up_when_it_is_ov
 def test_a_batch_of_a_route_that_the_plan_has_no_more_is_given_up_when_it_is_overdue():
     bench, invocation = served_by("http://a")
     bench.state.retire(1.5)
+    [hasten] = bench.state.turn(1.5, may_call=False).hasten
+    assert hasten == (invocation.batch_id, invocation.part, 1.0 + OVERDUE * 0.5)
+
+
+def test_a_batch_at_workers_beside_others_that_the_plan_has_alone_now_is_given_up_when_it_is_overdue():
+    bench = Bench(function="http://a")
+    alone, beside = bench.route, Beside("http://b", bench.route.policy)
+    bench.route = structs.replace(alone, beside=[beside])
+    bench.state = RouteState("m", bench.route, LIMITS, HERE, bench.waiting, PATIENCE)
+    bench.begun()
+    ids, begun = bench.batch(0.1, batch_id="b1")
+    bench.state.served(0.6, begun.invoke[0].batch_id, answers(ids))
+    bench.call(0.6)
+    bench.state.called(0.6, Outcome(epoch="1"))
+    bench.come(1.0, 2)
+    members = list(bench.call(1.0).events.arrivals)
+    bench.state.called(1.0, Outcome(0, [Released("p:1:0:1", members)], epoch="1"))
+    [invocation] = bench.state.turn(1.0).invoke
+    assert invocation.function == "http://b"
+    bench.state.follow(1.5, alone)
     [hasten] = bench.state.turn(1.5, may_call=False).hasten
     assert hasten == (invocation.batch_id, invocation.part, 1.0 + OVERDUE * 0.5)
 
