@@ -56,9 +56,7 @@ def _of(module: ModuleType) -> dict[str, Any]:
 
 
 def _machine_code() -> ModuleType:
-    """`scipy.special`, where that is imported already, or its module of machine code alone; empty where that is elsewhere."""
-    if PACKAGE in sys.modules:
-        return sys.modules[PACKAGE]
+    """`scipy.special._ufuncs`, alone; empty where it is elsewhere."""
     try:
         return import_alone(f"{PACKAGE}._ufuncs")
     except ImportError:

@@ -35,8 +35,6 @@ from .link import Link, Loaded, LoadFailed, Source
 from .measurements import Measurements
 from .turns import Turns, Work
 
-LOADING_AGAIN = 1.0
-"""Seconds after which to ask again for a model that is being loaded for the first time."""
 LONGEST_RETRY = 3600.0
 TRY_LOADING_AFTER = 5.0
 """Seconds after which a model that was lost, and could not be loaded again, is tried again."""
@@ -331,10 +329,8 @@ class ServedModel:
         answered(Failure(status, title, detail, retry_after))
 
     def _until_loaded(self) -> float:
-        """Seconds until a model that is being loaded is ready, if that takes as long as the last time; at least 1."""
-        if self.load_seconds is None:
-            return LOADING_AGAIN
-        return min(max(1.0, self._loading_since + self.load_seconds - self._clock()), LONGEST_RETRY)
+        """Seconds until a model that is being loaded is ready, by the time that the last loading took; at least 1."""
+        return min(max(1.0, self._loading_since + (self.load_seconds or 0.0) - self._clock()), LONGEST_RETRY)
 
     def _wait(self) -> float:
         """Seconds until what waits now is served, by what was measured; at least 1."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.control.headroom import Choice
 from sluice.optimizer.fleet.specification import Fleet
-
-NONE: Mapping[str, int] = MappingProxyType({})
 
 
 class FleetOutcomeWatch:
@@ -65,7 +62,7 @@ class FleetOutcomeWatch:
         """When the placement in force came (s); ``None`` before the first."""
         return self._since
 
-    def told(self, now: float, in_no_batch: Mapping[str, int] = NONE) -> dict[str, Any] | None:
+    def told(self, now: float, in_no_batch: Mapping[str, int]) -> dict[str, Any] | None:
         """What came of it until then (s), as JSON has it; ``None`` before the first placement, and where nobody came.
 
         ``in_no_batch`` are requests of each family that broke the promise in no batch: no record tells of them.

@@ -53,6 +53,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+from sluice.optimizer.tuning.slow_drift import SlowDrift
 from sluice.optimizer.tuning.trials import Trials, Tried, bounded, most_carried
 from sluice.optimizer.tuning.way import WayWatch
 
@@ -63,8 +64,6 @@ MOST_KEPT, MOST_OF_WORKERS = 20, 4  # proposals that are rehearsed again and aga
 LATENCIES_KEPT = 4096  # by which the bias is found
 LATEST = 64  # of them, that tell how many wait
 UNSURE = "nothing surely keeps the promise"
-DRIFT, DRIFT_PAUSE = 0.003, 20.0  # of their time, that batches take more or less; s after a decision until that asks for another
-LOOKED_AFTER, LOOKED_EVERY = 32, 10.0  # batches, and s, after which it is asked whether they take another time than before
 MOST_CORRECTIONS = 16  # settings of which a decision tells what was measured less predicted
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
@@ -104,15 +103,13 @@ class Tuner:
         self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
         self._promises = [PromiseWatch(slo) for slo in setup.slos]
         self._services = None if self.function is None else ServiceWatch(self.function)
+        self._drift = SlowDrift(self.live, self.settings.period)
         self._outcome = OutcomeWatch(setup)
         self._way = WayWatch(setup.slos, None if known is None else known.way)
         self._back_off = BackOff(self.settings.pause, self.settings.period)
         self._promise_back_off = BackOff(self.settings.pause, self.settings.period)
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
-        self._drift_back_off = BackOff(DRIFT_PAUSE, self.settings.period)
         self._plan: Plan | None = None
-        self._unlooked, self._looked_at = 0, -inf  # batches since it was asked whether they take another time, and when that was
-        self._drifted = False
         self._since = self._began = self._decided = self._changed = -inf  # ``_began``: with or without another tried beside it
         self._held: _Held | None = None
         self._expected: Expected | None = None  # of the last decision
@@ -158,7 +155,7 @@ class Tuner:
     def batches(self, batches: Sequence[MeasuredBatch]) -> None:
         """Batches ended, in this order."""
         self.live.see(batches)
-        self._look_for_drift(batches)
+        self._drift.see(batches, self._decided)
         own = [batch for batch in batches if self._plan is None or batch.digest in ("", self._plan.digest)]
         came = [batch for batch in own if batch.first_came >= self._since]  # who waited before it came is no proof against a plan
         for promise in self._promises:
@@ -179,13 +176,6 @@ class Tuner:
                 self._latencies.extend((batch.ended_at, latency) for latency in batch.latencies)
         while len(self._tried) > len(self.setup.memory_sizes) + len(self.setup.offers):
             del self._tried[next(iter(self._tried))]
-
-    def _look_for_drift(self, batches: Sequence[MeasuredBatch]) -> None:
-        """Now and then: what drifts by less than a service alarm tells of makes tables late that wait to the last moment."""
-        self._unlooked += len(batches)
-        if batches and self._unlooked >= LOOKED_AFTER and batches[-1].ended_at >= self._looked_at + LOOKED_EVERY:
-            self._unlooked, self._looked_at = 0, batches[-1].ended_at
-            self._drifted = self.live.other_since(self._decided, DRIFT)
 
     def in_force(self, plan: Plan, since: float) -> None:
         """This plan serves, since then (s).
@@ -285,7 +275,7 @@ class Tuner:
                 return Trigger("promise", promise.alarm.at, promise.alarm.words)
         if self._services is not None and self._services.alarm is not None:
             return Trigger("service", self._services.alarm.at, self._services.alarm.words)
-        if self._drifted and self._drift_back_off.heeds(None, now - self._decided):
+        if self._drift.heeded(now - self._decided):
             return Trigger("service", now, "batches surely take another time than before the last decision")
         if self._way.longer:
             return Trigger("way", now, f"requests are {milliseconds(self._way.measured)} on their way through the buffer")
@@ -328,8 +318,8 @@ class Tuner:
 
     def _decide(self, now: float, trigger: Trigger) -> Decision:
         before, self._decided, self._awaited = self._decided, now, ""
-        held, self._held, drifted = self._held, None, self._drifted
-        self._take_note(trigger, before)
+        held, self._held = self._held, None
+        self._take_note(before)
         if self._before is not None and self._not_followed >= FEWEST:
             return self._go_back(now, trigger, self._before)
         function, profile, times = self.function, self.profile, self._recent.times()
@@ -360,10 +350,7 @@ class Tuner:
         self._look_again(now, decision.plan or self._plan)
         if decision.plan is None and trigger.kind == "promise":
             self._promise_back_off.found_right(trials.rate, True)
-        if decision.plan is not None:
-            self._drift_back_off.restart()
-        elif drifted:
-            self._drift_back_off.found_right(trials.rate, True)
+        self._drift.decided(trials.rate, decision.plan is not None)
         if decision.plan is None and now >= self._changed + self.settings.least_between:
             again = held is not None and held.trigger == trigger
             self._back_off.found_right(trials.rate, trigger.kind in ("rate", "burstiness") and not again)
@@ -396,17 +383,18 @@ class Tuner:
         names = {plan.digest, *(name for route in plan.all_routes for name in route.functions)}
         return any(self._shunned.get(name, now) > now for name in names)
 
-    def _take_note(self, trigger: Trigger, before: float) -> None:
+    def _take_note(self, before: float) -> None:
+        """Of what was noticed since the decision ``before`` (s)."""
         since = [promise.alarm.since for promise in self._promises if promise.alarm is not None]
         if self._services is not None and self._services.alarm is not None:
             self._restart(self._services.alarm.since)
         elif since and self.live.other_since(min(since)):  # by less than is told unasked, but a table to the last moment is late
             self._restart(min(since))
-        elif self.live.other_since(before, DRIFT):
+        elif self._drift.since(before):
             self._restart(before)
         elif self._tried_from_doubt and self._canary_told() and self._services is not None and self.function is not None:
             self._services.refreshed(self.function)  # of what was tried as it was measured, be it to serve
-        self._drifted = False
+        self._drift.take_note()
         self._way.settle()
         self._rate.clear()
         self._burstiness.clear()

@@ -214,8 +214,8 @@ class FleetProcess:
             _log.error("a defect of the controller: %r", error, exc_info=error)
 
     async def _plan(self) -> None:
-        choice = await asyncio.to_thread(self._controller.deciding())
-        self._do(self._live.planned(self._clock(), choice, await self._in_no_batch()))
+        choice, in_no_batch = await asyncio.gather(asyncio.to_thread(self._controller.deciding()), self._in_no_batch())
+        self._do(self._live.planned(self._clock(), choice, in_no_batch))
 
     async def _in_no_batch(self) -> dict[str, int]:
         """Requests of each family that broke the promise in no batch since variants were placed; none where that cannot be read."""

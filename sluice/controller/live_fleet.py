@@ -30,7 +30,6 @@ from sluice.buffer_service.worker_registry import Registered
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.control import ControlledFleet, FleetController, FleetOutcomeWatch, Instructions, Queue
 from sluice.optimizer.control.headroom import Choice
-from sluice.optimizer.control.outcome import NONE
 from sluice.optimizer.control.rollout import IDLE
 from sluice.optimizer.fleet.specification import Fleet
 
@@ -142,7 +141,7 @@ class LiveFleet:
         """When variants were last placed otherwise (s); ``None`` where they never were."""
         return self._outcome.since
 
-    def planned(self, now: float, choice: Choice, in_no_batch: Mapping[str, int] = NONE) -> Orders:
+    def planned(self, now: float, choice: Choice, in_no_batch: Mapping[str, int]) -> Orders:
         """The plan that was asked for; where it places variants otherwise than the last, what it expects is said, and what came of
         that: ``in_no_batch`` are requests of each family since then that broke the promise and left in no batch.
         """

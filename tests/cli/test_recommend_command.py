@@ -77,14 +77,14 @@ def test_what_fit_writes_becomes_a_plan_the_buffer_can_read(
 
 @pytest.mark.full
 def test_several_percentiles_are_kept_at_once_and_reach_the_plan(ask: tuple[str, ...], document_of: Document) -> None:
-    answer = document_of(*ask, "--slo", "p95=0.2", "--slo", "p99=0.21", "--slo", "p99.9=0.5")
+    answer = document_of(*ask, "--slo", "p95=0.08", "--slo", "p99=0.2", "--slo", "p99.9=0.5")
     latency = answer["best"]["latency"]
-    assert latency["p95"] <= 0.2 and latency["p99"] <= 0.21 * (1 + 1e-6) and latency["p99.9"] <= 0.5
-    assert answer["plan"]["slo"] == {"latency": 0.2, "percentile": 95.0}
-    assert answer["plan"]["other_slos"] == [{"latency": 0.21, "percentile": 99.0}, {"latency": 0.5, "percentile": 99.9}]
+    assert latency["p95"] <= 0.08 * (1 + 1e-6) and latency["p99"] <= 0.2 and latency["p99.9"] <= 0.5
+    assert answer["plan"]["slo"] == {"latency": 0.08, "percentile": 95.0}
+    assert answer["plan"]["other_slos"] == [{"latency": 0.2, "percentile": 99.0}, {"latency": 0.5, "percentile": 99.9}]
     assert answer["plan"]["predicted"]["latency"].keys() >= {"p95", "p99", "p99.9"}
-    alone = document_of(*ask, "--slo", "p95=0.2")
-    assert alone["best"]["cost"]["per_request"] <= answer["best"]["cost"]["per_request"]
+    alone = document_of(*ask, "--slo", "p99=0.2")
+    assert alone["best"]["cost"]["per_request"] < answer["best"]["cost"]["per_request"]
 
 
 @pytest.mark.full

@@ -47,9 +47,10 @@ from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans
+from sluice.optimizer.tuning.slow_drift import PAUSE
 from sluice.optimizer.tuning.stretched import stretched
 from sluice.optimizer.tuning.trials import Trials, Tried
-from sluice.optimizer.tuning.tuner import DRIFT_PAUSE, Tuner
+from sluice.optimizer.tuning.tuner import Tuner
 
 SLO = Slo(0.1, 95)
 
@@ -523,7 +524,7 @@ def test_batches_that_take_another_time_again_and_again_ask_ever_more_seldom_whi
             decision = tuner.decide(at, trigger)
             assert decision.plan is None or tuner.in_force(decision.plan, at) is None
             noticed += [at - now] if trigger.kind == "service" else []
-    assert noticed and len(noticed) <= 8 and min(np.diff([0.0, *noticed])) >= DRIFT_PAUSE
+    assert noticed and len(noticed) <= 8 and min(np.diff([0.0, *noticed])) >= PAUSE
 
 
 def test_latencies_under_other_service_times_are_no_bias() -> None:
