@@ -6,7 +6,8 @@ buffer with its Redis, before real ``awslambdaric`` processes that run a real ne
 with the environments there as after any busy hour. A promise is looked at in windows of some hundred requests. The bill is what a
 function costs, compute and requests. It is held against what the answer says, of the arrivals that it knows, and against what
 `sluice simulate` comes to on the very arrivals of the replay, which leaves out that a half is not like the other. With ``--again``
-what is fitted is the stretch that is replayed, before functions that nobody has used: then the bill is to be what the answer says.
+what is fitted is the stretch that is replayed, before functions that nobody has used, whose starts are billed as well: then the
+bill is to be what the answer says.
 
 Batches side by side, and the buffer beside them, slow each other on one machine, as they would not on Lambda: ``--sleeper`` takes a
 function that needs no core, of which what is left are the errors of fit, prediction and way alone.
@@ -58,6 +59,23 @@ WINDOW = 100  # requests
 WARM = usually(24, smoke=2)  # requests at once
 PERCENTILE = 95
 BILLED = ("compute", "requests")  # of a function whose environments are there
+STARTED = (*BILLED, "init")  # of one that nobody has used
+
+
+class Bench(NamedTuple):
+    """What every case is deployed on: files, functions and buffer, the profile, a promise (s), and what may be there beforehand."""
+
+    folder: Path
+    cloud: LambdaProcess
+    buffer: BufferProcess
+    profile: Path
+    slo: float
+    warm: bool  # environments are there, and arrivals were not fitted
+
+    @property
+    def billed(self) -> Sequence[str]:
+        """The terms of a cost that its functions are billed."""
+        return BILLED if self.warm else STARTED
 
 
 class Case(NamedTuple):
@@ -101,12 +119,11 @@ def main() -> None:
         (plans := folder / "plans").mkdir()
         buffer = stack.enter_context(buffer_process(redis.url, cloud.url, plans, log, log_level="warning"))
         os.environ["AWS_ENDPOINT_URL_LAMBDA"] = cloud.url
-        profile = profiled(buffer, folder)
+        bench = Bench(folder, cloud, buffer, profiled(buffer, folder), options.slo, warm=not options.again)
         print(f"{'':28s}   req/s requests  p95 ms: said, measured   late  windows kept   USD per million: said, simulated, billed")
         for trace in options.traces:
             for rate in options.rate or RATES:
-                known, ahead = parts(trace, rate, options.seconds, options.again)
-                cases.append(deployed(trace.name, known, ahead, options.slo, not options.again, profile, folder, cloud, buffer))
+                cases.append(deployed(trace.name, *parts(trace, rate, options.seconds, options.again), bench))
                 show(cases[-1])
     kept, windows = sum(case.kept for case in cases), sum(case.windows for case in cases)
     print(f"{kept} of {windows} windows of {WINDOW} requests kept {PERCENTILE} % within {1e3 * options.slo:g} ms.")
@@ -145,27 +162,18 @@ def parts(trace: Path, rate: float, seconds: float, again: bool) -> tuple[Array,
     return (ahead if again else known), ahead
 
 
-def deployed(
-    name: str,
-    known: Array,
-    ahead: Array,
-    slo: float,
-    warm: bool,
-    profile: Path,
-    folder: Path,
-    cloud: LambdaProcess,
-    buffer: BufferProcess,
-) -> Case:
+def deployed(name: str, known: Array, ahead: Array, bench: Bench) -> Case:
     """Fit the known arrivals, recommend, deploy, replay what is ahead."""
+    folder = bench.folder
     arrivals, plan_file, sent = folder / "arrivals.json", folder / "recommended.json", folder / "sent.csv"
     sluice("fit", written(folder / "known.csv", known), "--kind", "timestamps", *FITTED, "--out", arrivals)
-    asked = ("--profile", profile, "--slo", f"p{PERCENTILE}={slo:g}", "--architecture", "x86_64", "--json")
+    asked = ("--profile", bench.profile, "--slo", f"p{PERCENTILE}={bench.slo:g}", "--architecture", "x86_64", "--json")
     answer = sluice("recommend", "--arrivals", arrivals, *asked, "--model", NETWORK, "--out", plan_file)
     on_these = ("--arrivals", arrivals, "--trace", written(sent, ahead), *asked)
     rehearsed = next(iter(sluice("simulate", "--policy", plan_file, *on_these)["policies"].values()))
     plan = read(Plan, plan_file.read_bytes())
     assert plan.predicted is not None
-    live, billed = served(plan, ahead, warm, cloud, buffer)
+    live, billed = served(plan, ahead, bench)
     windows = np.array_split(live.latency, max(1, len(ahead) // WINDOW))
     return Case(
         name=name,
@@ -174,22 +182,23 @@ def deployed(
         leaves=f"{plan.memory_mb} MB, {leaves(plan.all_routes[0].policy.policy())}",
         predicted=plan.predicted.latency[f"p{PERCENTILE}"],
         measured=percentile(live.latency),
-        late=float(np.mean(live.latency > slo)),
+        late=float(np.mean(live.latency > bench.slo)),
         windows=len(windows),
-        kept=sum(percentile(window) <= slo for window in windows),
-        said=function_cost(answer["best"]["cost"]),
-        simulated=function_cost(rehearsed["cost"]),
+        kept=sum(percentile(window) <= bench.slo for window in windows),
+        said=function_cost(answer["best"]["cost"], bench),
+        simulated=function_cost(rehearsed["cost"], bench),
         billed=billed / len(ahead),
     )
 
 
-def served(plan: Plan, times: Array, warm: bool, cloud: LambdaProcess, buffer: BufferProcess) -> tuple[Replay, float]:
+def served(plan: Plan, times: Array, bench: Bench) -> tuple[Replay, float]:
     """The requests, sent at these times (s) with this plan in force, and what Lambda bills for them (USD)."""
-    buffer.apply(plan)
-    url, body, prices = f"{buffer.url}/models/{NETWORK}", BODY.read_bytes(), default_prices()
+    cloud = bench.cloud
+    bench.buffer.apply(plan)
+    url, body, prices = f"{bench.buffer.url}/models/{NETWORK}", BODY.read_bytes(), default_prices()
     used_by = [*(route.function for route in plan.all_routes), *(beside.function for beside in plan.beside)]
     functions = {function.partition(":")[0] for function in used_by}
-    if warm:
+    if bench.warm:
         run(replay(np.zeros(WARM), url, body=body))
     else:
         for function in functions:
@@ -206,9 +215,9 @@ def percentile(latency: Array) -> float:
     return float(np.percentile(latency, PERCENTILE, method="inverted_cdf"))
 
 
-def function_cost(cost: dict[str, Any]) -> float:
+def function_cost(cost: dict[str, Any], bench: Bench) -> float:
     """USD per request, of what the function bills."""
-    return sum(float(cost["terms"][term]) for term in BILLED)
+    return sum(float(cost["terms"][term]) for term in bench.billed)
 
 
 def written(file: Path, times: Array) -> Path:
