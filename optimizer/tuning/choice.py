@@ -35,7 +35,7 @@ def choose(tried: Sequence[Tried], serving: Tried | None, requests: float) -> Ch
     if not sure:
         return Choice(least_failing(tried), ())
     best = cheapest(sure, serving)
-    likely = [one for one in tried if one not in sure and one.most_used <= ROOM and one.price < best.price]
+    likely = [one for one in tried if one not in sure and most_likely_keeps(one, best.price)]
     if not likely or best.of.setup.servers is not None:
         return Choice(best, sure)
     at_least = min(one.expected_usd(requests, BROKEN) for one in sure if one in (best, serving))
@@ -46,6 +46,16 @@ def choose(tried: Sequence[Tried], serving: Tried | None, requests: float) -> Ch
     if serving in likely and serving.expected_usd(requests, BROKEN) <= (1 + SAME_COST) * least.expected_usd(requests, BROKEN):
         least = serving
     return Choice(least, [*sure, *likely], best.price / least.price - 1)
+
+
+def most_likely_keeps(one: Tried, sure_price: float) -> bool:
+    """Whether a plan is worth comparing with one that surely keeps the promise for this price (USD per request).
+
+    Where that is ``DEAR``, it is enough that no more were late than is allowed.
+    """
+    if DEAR * one.price < sure_price:
+        return one.most_used <= 1
+    return one.price < sure_price and one.most_used <= ROOM
 
 
 def cheapest(sure: Sequence[Tried], serving: Tried | None) -> Tried:

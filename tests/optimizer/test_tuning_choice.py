@@ -13,6 +13,7 @@ from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.tuning.beginning import begin
 from sluice.optimizer.tuning.canary import single_route
 from sluice.optimizer.tuning.candidates import every_load, unbatched
+from sluice.optimizer.tuning.choice import choose
 from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.rehearsal import broken_windows
@@ -75,6 +76,21 @@ def test_a_little_more_certainty_is_not_bought_at_a_multiple_of_the_cost(seed: i
     assert kept_by_it.all() and kept.all()
     unsure = [decision.why for decision in run.decisions if "most likely keeps the promise" in decision.why]
     assert all("to keep it surely costs" in why for why in unsure)
+
+
+def test_nor_where_most_of_what_is_allowed_was_late_and_certainty_costs_more_than_the_windows_that_would_break() -> None:
+    setup, times = setup_of(slo=Slo(0.6, 97)), bursts(300, 6, base=3.0)
+    assert setup.profile is not None
+    table = PolicyDocument.of(size_or_timeout(16, 0.1))
+    plan = Plan(model="m", function="f-1769", policy=table, slo=setup.slos[0], memory_mb=1769)
+    trials = Trials(setup, TuningSettings(), setup.profile, float(times[-1]), 0.0, times)
+    batches, alone = (trials.tried(each) for each in (Proposal("batches", plan), unbatched(setup)[0]))
+    assert batches is not None and alone is not None
+    trials.compare([batches, alone], {"f-1769"})
+    assert alone.keeps and not batches.keeps and 0.5 < batches.most_used < 1
+    assert alone.price > 2.5 * batches.price
+    choice = choose([batches, alone], alone, trials.rate * 300)
+    assert choice.best is batches and choice.certainty > 1.5
 
 
 def test_where_many_are_late_what_surely_keeps_the_promise_is_bought_whatever_it_costs() -> None:
