@@ -350,6 +350,8 @@ def check_url(url: str) -> None:
     database = urlsplit(url).path.strip("/") if not url.startswith("unix:") else ""
     if database and not database.isdecimal():
         raise ValueError(f"after the port comes the number of a database, as in /0, and not {database!r}")
+    if not url.startswith("unix:") and not urlsplit(url).hostname:
+        raise ValueError("after the scheme comes the name of a host, as in redis://127.0.0.1:6379")
     Endpoint(url).check()
 
 

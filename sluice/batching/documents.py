@@ -534,7 +534,7 @@ class Plan(Document, frozen=True, kw_only=True):
             self._check_routes()
         else:
             require(bool(self.function), "function", self.function, "a Lambda function or the address of a worker, or else routes")
-            _require_function("function", self.function)
+            require_function("function", self.function)
             require(self.policy is not None, "policy", self.policy, "a table, or else routes")
             _check_beside("", self.function, self.beside)
             _check_warm("", *self.all_routes)
@@ -575,7 +575,7 @@ class Plan(Document, frozen=True, kw_only=True):
             require_model(f"{field}.name", route.name)
             require(route.name not in names, f"{field}.name", route.name, "each name once")
             names.add(route.name)
-            _require_function(f"{field}.function", route.function)
+            require_function(f"{field}.function", route.function)
             require(0 < route.share <= 1, f"{field}.share", route.share, "a part > 0 of the requests; a route of none is left out")
             if route.variant:
                 require_model(f"{field}.variant", route.variant)
@@ -659,7 +659,7 @@ def _check_beside(field: str, function: str, beside: list[Beside]) -> None:
     functions = {function}
     for i, other in enumerate(beside):
         at = f"{field}beside[{i}]"
-        _require_function(f"{at}.function", other.function)
+        require_function(f"{at}.function", other.function)
         require(other.function not in functions, f"{at}.function", without_password(other.function), "each function once")
         functions.add(other.function)
         drop_after = other.policy.drop_after
@@ -680,8 +680,8 @@ def require_model(field: str, name: str) -> None:
     require(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", name) is not None, field, name, "1 to 128 of A-Z a-z 0-9 . _ -")
 
 
-def _require_function(field: str, function: str) -> None:
-    """Whether an address is one that can be connected to; whether a name is a function's, only Lambda knows."""
+def require_function(field: str, function: str) -> None:
+    """Raise ``InvalidInput`` for what no function is named by; whether one has this name only Lambda knows."""
     allowed = (
         "a Lambda function (name, name:alias or ARN), addresses of workers (http:// or https://) with commas between, "
         "or an endpoint of SageMaker (sagemaker://ENDPOINT or sagemaker://ENDPOINT/VARIANT)"

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import click
 
-from sluice.batching.documents import Plan, Slo
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.documents import PLACEHOLDER, Plan, Slo, require_function
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
+from sluice.batching.urls import refused_url
 from sluice.buffer_service.plans import source_at
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.cli.arrival_options import behind_buffer, way_option
@@ -139,6 +140,11 @@ def command(
     require(lease >= 0.3, "--lease", lease, "seconds >= 0.3")
     require(servers is None or servers >= 1, "--servers", servers, "an integer >= 1")
     most = LARGEST_BATCH if max_batch_size is None else max_batch_size
+    if function:
+        try:
+            require_function("--function", function.replace(PLACEHOLDER, "512"))
+        except InvalidInput as error:
+            raise InvalidInput("--function", refused_url(function), error.allowed) from None
     require(1 <= most <= LARGEST_BATCH, "--max-batch-size", most, f"an integer from 1 to {LARGEST_BATCH}")
     if redis_url.startswith("memory://"):
         raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers")
@@ -178,6 +184,8 @@ def command(
 
     else:
         require(load_time is None, "--load-time", load_time, "given with --fleet alone")
+        alone = servers is not None and not worker_texts
+        require(not alone or bool(profile_paths), "--profile", NOT_GIVEN, "those of the workers, with --servers")
         gc.freeze()  # what was imported stays
         usual = TuningSettings()
         settings = replace(

@@ -13,6 +13,8 @@ from sluice.batching.errors import InvalidInput, require
 CREDENTIALS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key"))
 """Headers that are for the buffer, and for nobody behind it."""
 
+FRAMING = frozenset(("content-length", "transfer-encoding"))
+
 header_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--header",
     "headers",
@@ -42,5 +44,8 @@ def read_headers(told: Sequence[str]) -> dict[str, str]:
         if not colon or not name.strip():
             raise InvalidInput("--header", header, "NAME:VALUE")
         require_header("--header", name.strip(), header)
-        found[name.strip().lower()] = value.strip()
+        named = name.strip().lower()
+        require(named not in FRAMING, "--header", header, "none that says where the body ends, which each request does by itself")
+        require(named not in found, "--header", named, "each header once")
+        found[named] = value.strip()
     return found

@@ -12,7 +12,7 @@ import numpy as np
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from sluice.batching.documents import ArrivalDocument, RequestSize
+from sluice.batching.documents import ArrivalDocument, RequestSize, require_model
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli import output
 from sluice.cli.answered import Answered
@@ -89,6 +89,7 @@ def command(
     model = question.profile.model if model is None else model
     if not model:
         raise InvalidInput("--model", NOT_GIVEN, f"the name of what {function} serves, which the profile does not tell")
+    require_model("--model", model)
     warn_of_machine(question.profile, MACHINES_OF_SIZES if sized else MACHINES)
     seen = read_measured(measured) if measured is not None else None
     observed = read_recorded(trace, size_column) if trace is not None else None

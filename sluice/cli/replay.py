@@ -15,6 +15,7 @@ from sluice.batching.errors import NOT_GIVEN, DispatchFailed, InvalidInput, requ
 from sluice.batching.urls import without_password
 from sluice.cli import output
 from sluice.cli.file_kinds import REPLAYED, written_option
+from sluice.cli.given import require_none_given
 from sluice.cli.header_options import header_option, read_headers, require_content_type, require_header
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
@@ -93,6 +94,8 @@ def command(
     require_speed(scale, observed.arrival_rate)
     times = observed.times
     sizes = None if observed.sizes is None else observed.sizes.tolist()
+    if sizes is None:
+        require_none_given(["size_header"], "none, as the trace has no sizes (--size-column)")
     content = _contents(bodies, sizes) if body_size is None else _contents_of_sizes(bodies, body_size, sizes)
     intended = intended_times(times, scale, limit, seconds)
     length, most = float(intended[-1]), f"what takes {LONGEST_REPLAY:.0f} s at most; so slow the replay takes"

@@ -10,6 +10,7 @@ import click
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.log_lines import last_words
+from sluice.batching.urls import is_http
 from sluice.batching.variables import PREFIX
 from sluice.cli.log_options import log_options
 from sluice.cli.redis_options import namespace_option, require_redis
@@ -85,6 +86,7 @@ def _registration(
     if device is None:
         raise InvalidInput("--device", NOT_GIVEN, "the type of this machine, as the fleet file names it (with --register)")
     require(bool(advertise) or host not in ("0.0.0.0", "::"), "--advertise", advertise, f"needed where --host is {host}")
+    require(not advertise or is_http(advertise), "--advertise", advertise, "http://HOST:PORT")
     require_redis(register, option="--register")
     return registered_at(register, namespace, device, HEARTBEAT if heartbeat is None else heartbeat, advertise)
 

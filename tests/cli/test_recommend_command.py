@@ -154,6 +154,14 @@ def test_misuse_exits_2_and_names_the_field(arguments: str, message: str, ask: t
     assert (code, out) == (2, "") and message in err, err
 
 
+def test_a_name_that_no_model_has_is_refused_before_anything_is_computed(
+    ask: tuple[str, ...], exit_of: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.cli.recommend.recommend", lambda *question: pytest.fail("a plan was searched"))
+    code, _, err = exit_of(*ask, "--slo", "0.2", "--model", "a b")
+    assert code == 2 and "--model: 'a b' is not allowed; allowed: 1 to 128 of A-Z a-z 0-9 . _ -" in err
+
+
 def test_an_slo_has_its_unit_or_is_of_seconds(ask: tuple[str, ...], exit_of: Run) -> None:
     said = {slo: exit_of(*ask, "--slo", slo, "--timeout", "100ms")[1] for slo in ("0.2", "200ms", "p95=0.2s", "p95=200000us")}
     assert "95 % within 200 ms" in said["0.2"] and len(set(said.values())) == 1
