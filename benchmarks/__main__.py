@@ -6,10 +6,12 @@ least that still runs all of it.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from benchmarks.smoke import VARIABLE
 
@@ -55,21 +57,50 @@ BY_NAME = (
 
 BENCHMARKS = (*IN_TURN, *BY_NAME)
 
+WITHOUT_OPTIONS = frozenset(
+    {
+        "analysis",
+        "arrival_fits",
+        "buffer_throughput",
+        "class_law",
+        "fleet_milp",
+        "pipeline",
+        "simulator",
+        "smdp",
+        "smdp_rates",
+        "split_queue",
+        "worker",
+    }
+)
+"""Those that nothing is told: what follows their names would be passed over."""
+
 
 def run(arguments: Sequence[str]) -> None:
     """The benchmarks that the arguments name, with the options that follow one name; those of `make bench` where none is named."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(f"{__doc__}\nNAME: {', '.join(BENCHMARKS)}")
+        return
     smoke = arguments[:1] == ["--smoke"]
     if smoke:
         os.environ[VARIABLE] = "1"  # before any is imported: it is read where their constants stand
     rest = list(arguments[smoke:])
     names = rest[: next((i for i, word in enumerate(rest) if word not in BENCHMARKS), len(rest))]
     options = rest[len(names) :]
-    if options and len(names) != 1:
-        wrong, allowed = (names or options)[0], ", ".join(BENCHMARKS) if not names else "options of one benchmark alone"
-        sys.exit(f"benchmark: {wrong!r} is not allowed; allowed: {allowed}")
+    if options and not names:
+        near = difflib.get_close_matches(options[0], (*BENCHMARKS, "--smoke"), n=1)
+        _refuse(options[0], ", ".join(BENCHMARKS) + "".join(f"; did you mean {word}?" for word in near))
+    if len(names) > 1 and options:
+        _refuse(names[0], "options of one benchmark alone")
+    if options and names[0] in WITHOUT_OPTIONS:
+        _refuse(options[0], f"nothing after {names[0]}, which has no options, but the names of others")
     for name in names or IN_TURN:
         sys.argv = [f"python -m benchmarks {name}", *options]
         importlib.import_module(f"benchmarks.{name}").main()
+
+
+def _refuse(word: str, allowed: str) -> NoReturn:
+    print(f"benchmark: {word!r} is not allowed; allowed: {allowed}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import BENCHMARKS, IN_TURN, run
+from benchmarks.__main__ import BENCHMARKS, IN_TURN, WITHOUT_OPTIONS, run
 from benchmarks.one_core import ONE_CORE, on_one_core
 from benchmarks.smoke import VARIABLE, usually
 
@@ -50,11 +50,41 @@ def test_options_that_pages_give_a_benchmark_are_its_own() -> None:
     assert len(given) > 5 and {each for each in given if f'"{each[1]}"' not in has[each[0]]} == set()
 
 
-def test_a_name_that_is_none_and_options_for_several_are_refused() -> None:
-    with pytest.raises(SystemExit, match="benchmark: 'nothing' is not allowed; allowed: buffer_throughput, "):
-        run(["nothing"])
-    with pytest.raises(SystemExit, match="benchmark: 'smdp' is not allowed; allowed: options of one benchmark alone"):
-        run(["smdp", "overload", "--redis"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing"], "benchmark: 'nothing' is not allowed; allowed: buffer_throughput, "),
+        (["overlod", "--redis"], "'overlod' is not allowed; allowed: .*; did you mean overload?"),
+        (["--smok", "smdp"], "'--smok' is not allowed; allowed: .*; did you mean --smoke?"),
+        (["smdp", "overload", "--redis"], "benchmark: 'smdp' is not allowed; allowed: options of one benchmark alone"),
+        (["smdp", "--fast"], "benchmark: '--fast' is not allowed; allowed: nothing after smdp, which has no options, but"),
+        (["--smoke", "worker", "overlod"], "'overlod' is not allowed; allowed: nothing after worker"),
+    ],
+)
+def test_a_mistake_is_refused_as_misuse_with_what_to_write_instead(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.import_module", lambda name: pytest.fail(f"{name} was run"))
+    monkeypatch.setenv(VARIABLE, "")  # which --smoke sets
+    with pytest.raises(SystemExit) as refused:
+        run(words)
+    assert refused.value.code == 2 and re.search(said, capsys.readouterr().err)
+
+
+def test_those_without_options_read_none() -> None:
+    reads = {name: "argv" in text or "parse_args" in text for name, text in _mains().items()}
+    assert {name for name, told in reads.items() if not told} == WITHOUT_OPTIONS
+
+
+def _mains() -> dict[str, str]:
+    """By name, what the `main` of each benchmark does, without what stands behind it in its module."""
+    texts = {name: (ROOT / "benchmarks" / f"{name}.py").read_text() for name in BENCHMARKS}
+    return {name: text[text.index("def main(") :].partition("__name__ ==")[0] for name, text in texts.items()}
+
+
+def test_help_names_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["--help"])
+    assert set(BENCHMARKS) <= set(re.findall(r"[a-z_]+", capsys.readouterr().out))
 
 
 def test_a_smoke_run_does_less(monkeypatch: pytest.MonkeyPatch) -> None:
