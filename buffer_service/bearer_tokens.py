@@ -27,6 +27,7 @@ import msgspec
 
 from sluice.batching.documents import without_mark
 from sluice.batching.errors import InvalidInput, ModelNotAllowed, TokenRefused, require
+from sluice.batching.urls import without_password
 
 try:
     from joserfc import jws
@@ -197,6 +198,7 @@ class JwksFollower:
 
     def __init__(self, where: str, tokens: BearerTokens) -> None:
         self._where = where
+        self._shown = without_password(where).partition("?")[0]  # which may hold what lets in who has it
         self._tokens = tokens
         self._wanted = asyncio.Event()
         self._said = ""
@@ -219,7 +221,7 @@ class JwksFollower:
         try:
             self._tokens.follow(await asyncio.to_thread(_document, self._where))
         except Exception as error:  # a network, a file system, a document: whatever it is, the keys that are known go on
-            line = f"SLUICE_JWT_JWKS: the keys at {self._where} are not readable: {error}"
+            line = f"SLUICE_JWT_JWKS: the keys at {self._shown} are not readable: {error}"
             if line != self._said:
                 _log.error("%s", line)
             self._said = line
@@ -246,5 +248,6 @@ class _OnlyTls(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, request: Any, response: Any, code: int, message: str, headers: Any, to: str) -> Any:
         if not to.startswith("https:"):
-            raise InvalidInput("SLUICE_JWT_JWKS", to, "an address that leads nowhere but to https:")
+            shown = without_password(to).partition("?")[0]
+            raise InvalidInput("SLUICE_JWT_JWKS", shown, "an address that leads nowhere but to https:")
         return super().redirect_request(request, response, code, message, headers, to)

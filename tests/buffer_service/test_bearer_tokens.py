@@ -264,6 +264,21 @@ async def test_a_result_is_that_of_the_subject_of_a_token_whichever_token_it_sho
                 assert response.status in expected
 
 
+async def test_no_log_has_what_an_address_of_keys_lets_in_by(caplog, monkeypatch):
+    known = BearerTokens("https://issuer", "sluice")
+    request = urllib.request.Request("https://issuer/keys")
+
+    def led_away(where):
+        return _OnlyTls().redirect_request(request, None, 302, "Found", {}, "http://elsewhere/keys?sig=SECRET")
+
+    monkeypatch.setattr(bearer_tokens, "_document", led_away)
+    with caplog.at_level(logging.DEBUG):
+        await JwksFollower("https://issuer/keys?sig=SECRET", known).look()
+        await JwksFollower("https://user:SECRET@issuer/keys", known).look()
+    assert "the keys at https://issuer/keys are not readable: SLUICE_JWT_JWKS: 'http://elsewhere/keys' is not" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
 def test_an_address_that_leads_away_from_tls_is_not_followed():
     request = urllib.request.Request("https://issuer/keys")
     led_to = partial(_OnlyTls().redirect_request, request, None, 302, "Found", {})
