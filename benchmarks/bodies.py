@@ -7,6 +7,7 @@ prints the median of three runs of so many seconds each. ``python -m benchmarks.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import statistics
@@ -20,6 +21,7 @@ import uvloop
 from redis import Redis
 
 from benchmarks.smoke import usually
+from benchmarks.told import positive
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument
 from sluice.buffer_service.callers import Callers, new_process_name
@@ -108,7 +110,9 @@ def main() -> None:
         keep_freed_memory()  # as a process that serves does
         print(json.dumps(uvloop.run(_serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))))
         return
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else usually(3.0, smoke=0.1)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("seconds", nargs="?", type=positive, default=usually(3.0, smoke=0.1))
+    seconds = parser.parse_args().seconds
     print("| bytes | processes | CPU of the buffer, us a request | of Redis | requests/s |\n|---|---|---|---|---|")
     with RedisServer(port=0) as server:
         for size in SIZES:

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import polygamma
 
 from benchmarks.smoke import usually
+from benchmarks.told import count, existing
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.quantiles import quantile_points
@@ -75,10 +76,12 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("tests", nargs="*")
-    parser.add_argument("--hours", type=int, default=usually(6, smoke=1))
-    parser.add_argument("--runs", type=int, default=usually(12, smoke=1))
-    parser.add_argument("--traces", nargs="*", default=["examples/traces/azure_llm_code_excerpt.csv.gz"])
+    parser.add_argument("--hours", type=count, default=usually(6, smoke=1))
+    parser.add_argument("--runs", type=count, default=usually(12, smoke=1))
+    parser.add_argument("--traces", nargs="*", type=existing, default=["examples/traces/azure_llm_code_excerpt.csv.gz"])
     options = parser.parse_args()
+    for unknown in set(options.tests).difference(TABLES):
+        parser.error(f"argument tests: {unknown!r} is not allowed; allowed: {', '.join(TABLES)}")
     table = row = ""
     for cell in cells(options.tests or usually(TABLES, smoke=("service",)), options.hours, options.runs, options.traces):
         if cell.table != table:

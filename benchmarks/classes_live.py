@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks.sizes_live import MEMORY, SEED, swept, way_beyond
 from benchmarks.smoke import usually
+from benchmarks.told import positive
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, ServiceProfile, Slo
 from sluice.batching.policy import Policy, no_batching
 from sluice.local.redis_server import RedisServer
@@ -61,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rates", default=usually("50,5", smoke="20,5"))
     parser.add_argument("--slos", default="0.2,1")
-    parser.add_argument("--seconds", type=float, default=usually(60.0, smoke=0.5))
+    parser.add_argument("--seconds", type=positive, default=usually(60.0, smoke=0.5))
     options = parser.parse_args()
     rates, promises = (tuple(map(float, given.split(","))) for given in (options.rates, options.slos))
     rng = np.random.default_rng(SEED)

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.smoke import usually
+from benchmarks.told import count, positive
 from sluice.batching.documents import ServiceProfile, Slo, read
 from sluice.local.demo import EXCERPT
 from sluice.local.live_demo import STATIC, LiveDemo, LiveRow
@@ -37,10 +38,10 @@ def main() -> None:
     """Run, and print a line for each way to serve."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--load", default="load balancer", choices=["load balancer", "tweets"])
-    parser.add_argument("--rate", type=float, default=15.0, help="requests/s in the mean")
-    parser.add_argument("--window", type=float, default=usually(4.0, smoke=0.5), help="seconds that stand for five minutes")
-    parser.add_argument("--windows", type=int, default=usually(276, smoke=2), help="of the day, beside those that plans know")
-    parser.add_argument("--slo", type=float, default=0.1, help="seconds, of the 95th percentile")
+    parser.add_argument("--rate", type=positive, default=15.0, help="requests/s in the mean")
+    parser.add_argument("--window", type=positive, default=usually(4.0, smoke=0.5), help="seconds that stand for five minutes")
+    parser.add_argument("--windows", type=count, default=usually(276, smoke=2), help="of the day, beside those that plans know")
+    parser.add_argument("--slo", type=positive, default=0.1, help="seconds, of the 95th percentile")
     parser.add_argument("--front", type=float, default=0.0016, help="seconds that the buffer adds, as control measured here")
     options = parser.parse_args()
     slo = Slo(options.slo)

@@ -33,6 +33,7 @@ from scipy.stats import binom
 
 from benchmarks.buffer_throughput import cpu, peak_memory
 from benchmarks.smoke import usually
+from benchmarks.told import positive
 from sluice.batching import policy as policies
 from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo, write
 from sluice.buffer_service.redis_plans import RedisPlans
@@ -208,9 +209,9 @@ async def run(rate: float, slo: Slo, phase: float, seed: int, journal: Path | No
 def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rate", type=float, default=40.0)
-    parser.add_argument("--slo", type=float, default=0.15)
-    parser.add_argument("--phase", type=float, default=usually(60.0, smoke=1.0))
+    parser.add_argument("--rate", type=positive, default=40.0)
+    parser.add_argument("--slo", type=positive, default=0.15)
+    parser.add_argument("--phase", type=positive, default=usually(60.0, smoke=1.0))
     parser.add_argument("--seed", type=int, default=7, help="of the arrivals")
     parser.add_argument("--journal", type=Path, help="where the controller writes what it decided")
     options = parser.parse_args()

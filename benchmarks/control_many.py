@@ -31,6 +31,7 @@ import redis
 from benchmarks.buffer_throughput import TICKS
 from benchmarks.control_live import sluice
 from benchmarks.smoke import usually
+from benchmarks.told import count, positive
 from sluice.batching import policy as policies
 from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo, write
 from sluice.batching.measured import MeasuredBatch
@@ -295,12 +296,12 @@ def _entries(journal: Path) -> list[Entry]:
 def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--models", type=int, default=usually(10, smoke=1))
-    parser.add_argument("--rate", type=float, default=usually(500.0, smoke=200.0))
+    parser.add_argument("--models", type=count, default=usually(10, smoke=1))
+    parser.add_argument("--rate", type=positive, default=usually(500.0, smoke=200.0))
     parser.add_argument("--size", type=int, default=4)
-    parser.add_argument("--period", type=float, default=usually(300.0, smoke=0.5))
+    parser.add_argument("--period", type=positive, default=usually(300.0, smoke=0.5))
     parser.add_argument("--warm", type=float, default=usually(60.0, smoke=2.0))
-    parser.add_argument("--seconds", type=float, default=usually(330.0, smoke=1.0))
+    parser.add_argument("--seconds", type=positive, default=usually(330.0, smoke=1.0))
     parser.add_argument("--idle", type=int, default=0)
     parser.add_argument("--controller", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()

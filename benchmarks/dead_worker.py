@@ -26,6 +26,7 @@ from rich.table import Table
 
 from benchmarks.sleeper import sleeper, sleeping_worker
 from benchmarks.smoke import usually
+from benchmarks.told import positive
 from sluice.batching.documents import Plan, PolicyDocument
 from sluice.batching.policy import greedy
 from sluice.buffer_service.callers import Callers, Waiting, new_process_name
@@ -55,7 +56,7 @@ class AllCount(HttpInvoker):
 def main() -> None:
     """Print a row for each load."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=usually(10.0, smoke=0.5))
+    parser.add_argument("--seconds", type=positive, default=usually(10.0, smoke=0.5))
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # each client ejects the worker anew, and says so
     with ExitStack() as stack:

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.smoke import usually
+from benchmarks.told import existing, positive
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, read
 from sluice.local.networks import write_network
@@ -98,10 +99,10 @@ class Case(NamedTuple):
 def main() -> None:
     """Print a row for each trace and rate, and in how many windows the promise was kept."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("traces", nargs="*", default=TRACES, type=Path)
-    parser.add_argument("--rate", type=float, action="append", help="requests/s to which each trace is sped up or slowed down")
-    parser.add_argument("--slo", type=float, default=0.2, help=f"seconds, of the {PERCENTILE}th percentile")
-    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("traces", nargs="*", default=TRACES, type=existing)
+    parser.add_argument("--rate", type=positive, action="append", help="requests/s to which each trace is sped up or slowed down")
+    parser.add_argument("--slo", type=positive, default=0.2, help=f"seconds, of the {PERCENTILE}th percentile")
+    parser.add_argument("--seconds", type=positive, default=SECONDS)
     sleeps = usually(False, smoke=True)  # which starts in a fifth of the time
     parser.add_argument("--sleeper", action="store_true", default=sleeps, help="a function that sleeps in place of the network")
     parser.add_argument("--again", action="store_true", help="replay what was fitted")
@@ -121,7 +122,7 @@ def main() -> None:
         os.environ["AWS_ENDPOINT_URL_LAMBDA"] = cloud.url
         bench = Bench(folder, cloud, buffer, profiled(buffer, folder), options.slo, warm=not options.again)
         print(f"{'':28s}   req/s requests  p95 ms: said, measured   late  windows kept   USD per million: said, simulated, billed")
-        for trace in options.traces:
+        for trace in map(Path, options.traces):
             for rate in options.rate or RATES:
                 cases.append(deployed(trace.name, *parts(trace, rate, options.seconds, options.again), bench))
                 show(cases[-1])

@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.buffer_throughput import cpu
 from benchmarks.overload import BATCH_SIZE, INTERCEPT, SLOPE, closed_loop, serving
 from benchmarks.smoke import usually
+from benchmarks.told import positive
 from sluice.batching.documents import RequestClass, Slo
 from sluice.batching.policy import INF, Policy, greedy
 from sluice.local.redis_server import RedisServer
@@ -38,8 +39,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--stores", default=usually("memory,redis", smoke="memory"))
     parser.add_argument("--alone", default=usually("2,4", smoke="2"))
-    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=0.3))
-    parser.add_argument("--multiple", type=float, default=usually(10.0, smoke=2.0))
+    parser.add_argument("--seconds", type=positive, default=usually(20.0, smoke=0.3))
+    parser.add_argument("--multiple", type=positive, default=usually(10.0, smoke=2.0))
     options = parser.parse_args()
     tables = {"greedy": greedy(BATCH_SIZE, servers=1)}
     tables |= {f"{alone} alone": apart(int(alone)) for alone in filter(None, options.alone.split(","))}

@@ -33,6 +33,7 @@ from rich.table import Table
 from benchmarks.buffer_server import noop
 from benchmarks.buffer_throughput import cpu, peak_memory
 from benchmarks.smoke import usually
+from benchmarks.told import count, positive
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import size_or_timeout
 from sluice.buffer_service.app import BufferService, run
@@ -56,8 +57,8 @@ PLACE = "model-%04d"
 def main() -> None:
     """Measure one model and many, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", type=int, default=MODELS)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="in which nothing is asked")
+    parser.add_argument("--models", type=count, default=MODELS)
+    parser.add_argument("--seconds", type=positive, default=SECONDS, help="in which nothing is asked")
     parser.add_argument("--serve", nargs=2, metavar=("PORT", "URL"), help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.serve:

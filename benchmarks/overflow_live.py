@@ -27,6 +27,7 @@ from rich.table import Table
 
 from benchmarks.sleeper import sleeper, sleeping_worker
 from benchmarks.smoke import usually
+from benchmarks.told import count, positive
 from benchmarks.verdict import verdict
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
@@ -62,8 +63,8 @@ class Answered(NamedTuple):
 def main() -> None:
     """Print a row for the prediction, the simulation and the run, and a line that compares the first and the last."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=usually(1000, smoke=30))
-    parser.add_argument("--slo", type=float, default=usually(0.2, smoke=1.0))  # a slow machine takes longer than 0.2 s
+    parser.add_argument("--requests", type=count, default=usually(1000, smoke=30))
+    parser.add_argument("--slo", type=positive, default=usually(0.2, smoke=1.0))  # a slow machine takes longer than 0.2 s
     options = parser.parse_args()
     name = f"{MODEL}-{MEMORY}"
     with ExitStack() as stack:

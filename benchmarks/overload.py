@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from benchmarks.buffer_throughput import cpu, wait_for
 from benchmarks.smoke import usually
+from benchmarks.told import positive
 from sluice.batching.documents import Plan, PolicyDocument, Slo, write
 from sluice.batching.policy import Policy, greedy
 from sluice.local.ports import chosen_port
@@ -39,10 +40,10 @@ def main() -> None:
     """Print a row for each multiple and patience."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--redis", action="store_true")
-    parser.add_argument("--slo", type=float)
+    parser.add_argument("--slo", type=positive)
     parser.add_argument("--multiples", default=usually("3,10", smoke="3"))
     parser.add_argument("--patience", default=usually("2,60", smoke="2"))
-    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=0.3))
+    parser.add_argument("--seconds", type=positive, default=usually(20.0, smoke=0.3))
     parser.add_argument("--each-second", action="store_true")
     options = parser.parse_args()
     print(f"batches of up to {BATCH_SIZE} requests, {INTERCEPT + SLOPE * BATCH_SIZE:g} s; SLO {options.slo} s")

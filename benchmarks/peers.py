@@ -44,6 +44,7 @@ from rich.table import Table
 from benchmarks.buffer_throughput import wait_for
 from benchmarks.request_load import WARM
 from benchmarks.smoke import usually
+from benchmarks.told import count, positive
 from benchmarks.worker import JSON, cpu_of_tree, family_of, until_it_answers
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import greedy, size_or_timeout
@@ -94,8 +95,8 @@ def main() -> None:
     """Measure every scenario and print a table of each."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="seconds, of which little is to be read")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--rounds", type=count)
+    parser.add_argument("--seconds", type=positive)
     parser.add_argument("--only", default="", help="scenarios that begin so, with commas between")
     asked = parser.parse_args()
     quick = usually(asked.quick, smoke=True)

@@ -19,6 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.smoke import usually
+from benchmarks.told import count
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
@@ -96,7 +97,7 @@ def broken(run: ControlledRun, slo: Slo, window: float) -> Array:
 def main() -> None:
     """Read the options and print what came of it."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--runs", type=int, default=usually(5, smoke=1))
+    parser.add_argument("--runs", type=count, default=usually(5, smoke=1))
     parser.add_argument("--decision", type=float, default=2.0, help="seconds until a plan that was decided is in force")
     options = parser.parse_args()
     for words, setup in list(setups())[: usually(None, smoke=1)]:

@@ -27,6 +27,7 @@ import numpy as np
 from msgspec.structs import replace as replaced
 
 from benchmarks.smoke import usually
+from benchmarks.told import positive
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, RequestSize, ServiceProfile, ServiceTime, Slo
 from sluice.batching.policy import Policy
@@ -83,9 +84,9 @@ def main() -> None:
     """Print p95 and cost of both ways: predicted, simulated on the requests that are sent, and measured."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sleeper", action="store_true", default=usually(False, smoke=True))  # which starts in a fifth of the time
-    parser.add_argument("--seconds", type=float, default=usually(32.0, smoke=1.0))
-    parser.add_argument("--rate", type=float, default=10.0)
-    parser.add_argument("--slo", type=float, default=0.5)
+    parser.add_argument("--seconds", type=positive, default=usually(32.0, smoke=1.0))
+    parser.add_argument("--rate", type=positive, default=10.0)
+    parser.add_argument("--slo", type=positive, default=0.5)
     parser.add_argument("--headroom", type=float, default=0.1)
     options = parser.parse_args()
     lengths = np.ceil(read_sizes(TRACE) / SHRUNK)

@@ -24,6 +24,7 @@ from rich.table import Table
 
 from benchmarks.sleeper import sleeper, sleeping_worker
 from benchmarks.smoke import usually
+from benchmarks.told import count, positive
 from sluice.buffer_service.invokers import HttpInvoker
 from sluice.buffer_service.invokers.worker_pace import Paces
 from sluice.lambda_fn.contract import JSON, Batch, Item
@@ -65,8 +66,8 @@ class FewestInFlight(HttpInvoker):
 def main() -> None:
     """Print a row for each number of batches at once."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--times", type=float, default=4.0, help="as long as the others the slow worker takes")
-    parser.add_argument("--batches", type=int, default=usually(600, smoke=30))
+    parser.add_argument("--times", type=positive, default=4.0, help="as long as the others the slow worker takes")
+    parser.add_argument("--batches", type=count, default=usually(600, smoke=30))
     options = parser.parse_args()
     with ExitStack() as stack:
         times = (options.times, *[1.0] * (WORKERS - 1))

@@ -53,6 +53,7 @@ from rich.table import Table
 
 from benchmarks.sleeper import sleeper, sleeping_worker
 from benchmarks.smoke import usually
+from benchmarks.told import count, positive
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import Policy, control_limit, greedy, static
@@ -487,11 +488,11 @@ def main() -> None:
     """Compare at every load."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks smdp_live", description="The optimal table, live.")
     parser.add_argument(
-        "--scale", type=float, default=usually(1.0, smoke=3.0), help="how many times slower than the model everything goes"
+        "--scale", type=positive, default=usually(1.0, smoke=3.0), help="how many times slower than the model everything goes"
     )
-    parser.add_argument("--requests", type=int, default=REQUESTS, help="that count, for each policy")
-    parser.add_argument("--load", type=float, action="append", help="rho; may be repeated")
-    parser.add_argument("--servers", type=int, default=1, help="workers")
+    parser.add_argument("--requests", type=count, default=REQUESTS, help="that count, for each policy")
+    parser.add_argument("--load", type=positive, action="append", help="rho; may be repeated")
+    parser.add_argument("--servers", type=count, default=1, help="workers")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--real-time", action=argparse.BooleanOptionalAction, default=True, help="SCHED_RR where permitted")
     parser.add_argument("--out", type=Path, help="write the figures there, as JSON")

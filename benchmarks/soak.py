@@ -30,6 +30,7 @@ import redis
 from benchmarks.buffer_throughput import wait_for
 from benchmarks.overload import BATCH_SIZE, INTERCEPT, SLOPE
 from benchmarks.smoke import usually
+from benchmarks.told import count
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import greedy, size_or_timeout
 from sluice.local.ports import chosen_port
@@ -215,7 +216,7 @@ async def soak(system: System, minutes: int) -> list[list[float]]:
 def main() -> None:
     """Print a row a minute."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--minutes", type=int, default=usually(30, smoke=2))
+    parser.add_argument("--minutes", type=count, default=usually(30, smoke=2))
     minutes = parser.parse_args().minutes
     print("min  fault                          longest   MB, files of buffer 0, of 1, keys, MB of Redis   requests by end")
     with ExitStack() as stack, tempfile.TemporaryDirectory() as directory:

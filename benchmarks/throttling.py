@@ -34,6 +34,7 @@ from benchmarks.overload import (
     row,
 )
 from benchmarks.smoke import usually
+from benchmarks.told import count, positive
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import size_or_timeout
 from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
@@ -47,10 +48,10 @@ CLOSED_LOOP = 6.0  # s that starting and measuring the capacity take, about
 def main() -> None:
     """Print a row for each patience."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--slots", type=int, default=usually(2, smoke=1))
-    parser.add_argument("--multiple", type=float, default=3.0)
+    parser.add_argument("--slots", type=count, default=usually(2, smoke=1))
+    parser.add_argument("--multiple", type=positive, default=3.0)
     parser.add_argument("--patience", default=usually("2,60", smoke="2"))
-    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=0.3))
+    parser.add_argument("--seconds", type=positive, default=usually(20.0, smoke=0.3))
     parser.add_argument("--until", type=float, default=float("inf"))
     parser.add_argument("--serve", type=int, metavar="PORT", help="be the stand-in")
     options = parser.parse_args()

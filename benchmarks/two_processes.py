@@ -26,6 +26,7 @@ from rich.table import Table
 from benchmarks.peers import Scenario, buffers, load, numbers_in_json, stopped
 from benchmarks.request_load import WARM
 from benchmarks.smoke import usually
+from benchmarks.told import count, positive
 from benchmarks.worker import cpu_of_tree
 from sluice.local.redis_server import RedisServer
 
@@ -48,9 +49,9 @@ class Measured(NamedTuple):
 def main() -> None:
     """Measure, and print a table for each number of connections."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks two_processes")
-    parser.add_argument("--connections", type=int, nargs="+", default=CONNECTIONS)
-    parser.add_argument("--seconds", type=float, default=SECONDS)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--connections", type=count, nargs="+", default=CONNECTIONS)
+    parser.add_argument("--seconds", type=positive, default=SECONDS)
+    parser.add_argument("--rounds", type=count, default=ROUNDS)
     given = parser.parse_args()
     for connections in given.connections:
         print_table(connections, measure(connections, given.seconds, given.rounds))

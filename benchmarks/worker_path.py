@@ -34,6 +34,7 @@ from rich.table import Table
 from benchmarks.buffer_throughput import cpu, wait_for
 from benchmarks.http_connection import Connection, connect
 from benchmarks.smoke import usually
+from benchmarks.told import count, positive
 from sluice.local.ports import chosen_port
 from sluice.local.redis_server import RedisServer
 
@@ -76,8 +77,8 @@ Result = dict[str, float]
 def main() -> None:
     """Measure, and print medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.worker_path", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=usually(4.0, smoke=0.1), help="of a run")
-    parser.add_argument("--rounds", type=int, default=usually(3, smoke=1))
+    parser.add_argument("--seconds", type=positive, default=usually(4.0, smoke=0.1), help="of a run")
+    parser.add_argument("--rounds", type=count, default=usually(3, smoke=1))
     parser.add_argument("--store", choices=["memory", "redis"], default="memory")
     parser.add_argument("--other", type=Path, help="the checkout of another version")
     given = parser.parse_args()

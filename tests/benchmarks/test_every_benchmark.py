@@ -71,6 +71,26 @@ def test_a_mistake_is_refused_as_misuse_with_what_to_write_instead(
     assert refused.value.code == 2 and re.search(said, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("soak --minutes -3", "argument --minutes: '-3' is not allowed; allowed: a whole number >= 1"),
+        ("bodies abc", "argument seconds: 'abc' is not allowed; allowed: a number > 0"),
+        ("throttling --seconds 0", "argument --seconds: '0' is not allowed; allowed: a number > 0"),
+        ("control_day --rate nan", "argument --rate: 'nan' is not allowed; allowed: a number > 0"),
+        ("deployed none.csv --sleeper", "argument traces: 'none.csv' is not allowed; allowed: a file that exists"),
+        ("change_tests rates", "argument tests: 'rates' is not allowed; allowed: rate, burstiness, promise, service"),
+    ],
+)
+def test_what_a_benchmark_cannot_measure_by_is_refused_before_it_starts(
+    line: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", sys.argv)  # which `run` replaces
+    with pytest.raises(SystemExit) as refused:
+        run(line.split())
+    assert refused.value.code == 2 and said in capsys.readouterr().err
+
+
 def test_those_without_options_read_none() -> None:
     reads = {name: "argv" in text or "parse_args" in text for name, text in _mains().items()}
     assert {name for name, told in reads.items() if not told} == WITHOUT_OPTIONS
