@@ -60,10 +60,12 @@ def plan_fleet(
     Raises
     ------
     InvalidInput
-        No demand; a headroom that is not above 0, or makes the demand too large; a batching that no plan can carry out; violations
+        No demand; a headroom below 1, or that makes the demand too large; a batching that no plan can carry out; violations
         that are no share; arrivals of an unknown family.
     """
-    require(headroom is None or 0 < headroom < math.inf, "headroom", headroom, "a factor > 0")
+    enough = "a factor of the demand, at least 1, as the demand comes first"
+    meant = "" if headroom is None or not 0 < headroom < 1 else f"; did you mean {1 + headroom:g}?"
+    require(headroom is None or 1 <= headroom < math.inf, "headroom", headroom, enough + meant)
     require(violations is None or 0 < violations < 1, "violations", violations, "a share strictly between 0 and 1")
     require(batching in DEPLOYABLE, "batching", batching, ", ".join(DEPLOYABLE))
     for name in arrivals or {}:

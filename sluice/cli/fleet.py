@@ -165,7 +165,7 @@ def _headroom(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise InvalidInput("headroom", text, f"a factor > 0, or {CHOSEN}") from None
+        raise InvalidInput("headroom", text, f"a factor of the demand, at least 1, or {CHOSEN}") from None
 
 
 def _arrivals(texts: tuple[str, ...]) -> dict[str, ArrivalProcess]:

@@ -260,10 +260,15 @@ def test_plans_are_written_for_each_family(fleet: str, shown_by: Callable[..., s
         (("--running", "fleet.yaml"), "fleet.yaml: devices: "),
         (("--demand", "text=1e308"), "demand.text: 1e+308 is not allowed; allowed: requests/s, at most 1e+09"),
         (("--headroom", "1e300"), "headroom: 1e+300 is not allowed; allowed: at most 4.545e+06, which makes a demand of 1e+09"),
-        (("--headroom", "0"), "headroom: 0.0 is not allowed; allowed: a factor > 0"),
+        (("--headroom", "0"), "headroom: 0.0 is not allowed; allowed: a factor of the demand, at least 1, as"),
+        (
+            ("--headroom", "0.1"),
+            "headroom: 0.1 is not allowed; allowed: a factor of the demand, at least 1, as the demand comes first; "
+            "did you mean 1.1?",
+        ),
         (("--time-limit", "-1"), "time_limit: -1.0 is not allowed; allowed: a number of seconds > 0"),
         (("--gap", "0"), "gap: 0.0 is not allowed; allowed: percentage points above 0 and below 100"),
-        (("--headroom", "much"), "headroom: 'much' is not allowed; allowed: a factor > 0, or auto"),
+        (("--headroom", "much"), "headroom: 'much' is not allowed; allowed: a factor of the demand, at least 1, or auto"),
         (("--violations", "1"), "violations: 1.0 is not allowed; allowed: a share strictly between 0 and 1"),
         (("--arrivals", "text"), "arrivals: 'text' is not allowed; allowed: FAMILY=FILE, an arrivals document of a family"),
         (("--batching", "aimd"), "Invalid value for '--batching'"),

@@ -203,7 +203,7 @@ def test_a_variant_that_runs_where_it_is_of_no_use_is_replaced_or_left_out() -> 
 
 
 def test_bad_settings_are_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match="headroom: 0 .* a factor > 0"):
+    with pytest.raises(InvalidInput, match="headroom: 0 .* a factor of the demand, at least 1"):
         plan_fleet(fleet({"seen": 1}), headroom=0)
     with pytest.raises(InvalidInput, match=r"headroom: 1e\+300 .* at most 1e\+09, which makes a demand of 1e\+09 requests/s"):
         plan_fleet(fleet({"seen": 1}), headroom=1e300)
