@@ -25,9 +25,9 @@ header_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option
 
 
 def require_header(option: str, name: str, told: str) -> None:
-    """Refuse a name that no header has; ``told`` is what was written."""
+    """Refuse a name that no header has, and what else was ``told`` where it is not visible."""
     allowed = "a name of letters, digits and ! # $ % & ' * + - . ^ _ ` | ~, and visible characters after it"
-    require(re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) is not None and told.isprintable(), option, told, allowed)
+    require(re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) is not None and told.isprintable(), option, name, allowed)
 
 
 def require_content_type(text: str) -> None:
@@ -37,15 +37,15 @@ def require_content_type(text: str) -> None:
 
 
 def read_headers(told: Sequence[str]) -> dict[str, str]:
-    """Headers by their names in lower case."""
+    """Headers by their names in lower case; what is refused is shown without its value, which may be a key or a token."""
     found = {}
     for header in told:
         name, colon, value = header.partition(":")
         if not colon or not name.strip():
-            raise InvalidInput("--header", header, "NAME:VALUE")
+            raise InvalidInput("--header", header.partition(" ")[0], "NAME:VALUE")
         require_header("--header", name.strip(), header)
         named = name.strip().lower()
-        require(named not in FRAMING, "--header", header, "none that says where the body ends, which each request does by itself")
+        require(named not in FRAMING, "--header", named, "none that says where the body ends, which each request does by itself")
         require(named not in found, "--header", named, "each header once")
         found[named] = value.strip()
     return found

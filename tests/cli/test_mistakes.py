@@ -219,7 +219,7 @@ MISTAKES = {
     "worker mlp.onnx --register redis://127.0.0.1:1 --device d --advertise http://": "--advertise: 'http://' is not allowed",
     "replay long.csv --url http://127.0.0.1:1/ --size-header x": "--size-header: 'x' is not allowed; allowed: none",
     "replay long.csv --url http://127.0.0.1:1/ --header a:1 --header A:2": "'a' is not allowed; allowed: each header once",
-    "replay long.csv --url http://127.0.0.1:1/ --header content-length:5": "'content-length:5' is not allowed; allowed: none that",
+    "replay long.csv --url http://127.0.0.1:1/ --header content-length:5": "'content-length' is not allowed; allowed: none that",
     "profile mlp --memory 512,1024": "a name with {memory_mb} in it, since 2 memory sizes are asked for",
     f"{SIMULATE} no_batching": "did you mean no-batching?",
     f"{SIMULATE} size-or-timeout=8,0.1": "did you mean size-or-timeout:B,TIMEOUT?",
@@ -227,7 +227,7 @@ MISTAKES = {
     "replay long.csv --url http://127.0.0.1:1/ --header X": "--header: 'X' is not allowed; allowed: NAME:VALUE",
     "replay long.csv --url http://127.0.0.1:1/ --header Prefer:Respond-Async": "--header: 'prefer: Respond-Async' is not allowed; "
     "allowed: none: an answer that is fetched later is not waited for",
-    "replay long.csv --url http://127.0.0.1:1/ --header (a):b": "--header: '(a):b' is not allowed; allowed: a name of letters",
+    "replay long.csv --url http://127.0.0.1:1/ --header (a):b": "--header: '(a)' is not allowed; allowed: a name of letters",
     "replay long.csv --url http://127.0.0.1:1/ --size-header a:b": "--size-header: 'a:b' is not allowed; allowed: a name of",
     "replay long.csv --url http://127.0.0.1:1/ --content-type=": "--content-type: '' is not allowed; allowed: a type, as",
     "plans show --redis-url redis://127.0.0.1:1/abc": "after the port comes the number of a database, as in /0, and not 'abc'",

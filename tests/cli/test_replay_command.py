@@ -251,3 +251,10 @@ def test_what_cannot_be_replayed_names_field_and_value(sluice, arguments, messag
     code, out, err = sluice("replay", *arguments.split(), *([] if "--wait" in arguments else ["--wait", "0"]))
     assert message in err
     assert (code, out) == (2, "")
+
+
+@pytest.mark.parametrize("header", ["x-api-key SECRET", "x-api-key: SECRET\r", "content-length: SECRET", "x-api-key=a:SECRET"])
+def test_a_header_that_is_refused_is_shown_without_its_value(header, tmp_path, exit_of):
+    (tmp_path / "trace.csv").write_text("time\n0.1\n0.2\n")
+    code, _, err = exit_of("replay", str(tmp_path / "trace.csv"), "--url", "http://127.0.0.1:1/", "--header", header)
+    assert code == 2 and "--header: " in err and "SECRET" not in err
