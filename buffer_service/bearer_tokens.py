@@ -144,6 +144,8 @@ class BearerTokens:
             raise TokenRefused("it is no signed token") from None
         if header.alg != ALGORITHM:
             raise TokenRefused(f"it is not signed by {ALGORITHM}")
+        if header.crit is not None:  # whatever it names, and where it names nothing (RFC 7515, 4.1.11)
+            raise TokenRefused("it needs extensions (crit), of which none is known here")
         key = self._keys.get(header.kid)
         if key is None:
             self.unknown_key()

@@ -88,6 +88,8 @@ TOKENS = [
     (signed(key=OTHER), "its signature is not that of the issuer"),
     (signed()[:-8] + b"AAAAAAAA", "its signature is not that of the issuer"),
     (signed(header={"kid": "three"}), "the issuer has no key of its kid"),
+    (signed(header={"crit": []}), "it needs extensions"),
+    (signed(header={"crit": ["kid"]}), "extensions .crit., of which none is known here"),
     (signed(CLAIMS | {"iss": "https://else"}), "it is of another issuer"),
     (signed(CLAIMS | {"aud": ["else"]}), "for another audience"),
     (signed({name: CLAIMS[name] for name in ("iss", "aud")}), "claims: Object missing required field `exp`"),
