@@ -36,6 +36,9 @@ _DEFAULT = re.compile(r'^  (\w+): \{Type: [^,]+, Default: "?([^",}]*)', re.MULTI
 _HANDLER = "def handler(event, context): return event"
 _TRUST = {"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}]}
 
+_URLS: list[str] = []  # of the account that is there, if one is
+_STACKS: set[str] = set()  # that it has
+
 
 @contextlib.contextmanager
 def local_lambda(
@@ -114,23 +117,39 @@ def aws_account(model: str, plan: Plan | None = None, stack: str = STACK, **para
     """An account of moto, until the block ends, with what the template's stack of this model has in it.
 
     A ``plan`` is put where the buffer reads it; ``parameters`` are those of the template, such as ``MemorySize1="885"``. Functions
-    answer where ``local_lambda`` runs them. Raises ``InvalidInput`` for a parameter that there is not, or a value that it has not.
+    answer where ``local_lambda`` runs them. A block within a block has another stack of the same account, which stays for as long
+    as the account does. Raises ``InvalidInput`` for a parameter that there is not, or a value that it has not, and for a stack that
+    the account has already.
     """
+    with _served() as url, pytest.MonkeyPatch.context() as patch:
+        _enter(patch, url)
+        require(stack not in _STACKS, "stack", stack, f"a stack that the account has not yet; it has {', '.join(sorted(_STACKS))}")
+        account = Account(url, model, stack, parameters)
+        _STACKS.add(stack)
+        _make(stack, account.functions, url)
+        if plan is not None:
+            account.put_plan(plan)
+        yield account
+
+
+@contextlib.contextmanager
+def _served() -> Iterator[str]:
+    """The URL of an empty account; of that of the block around this one, where there is one."""
+    if _URLS:
+        yield _URLS[-1]
+        return
     from moto.server import ThreadedMotoServer  # slow to import
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            url = "http://{}:{}".format(*server.get_host_and_port())
-            _enter(patch, url)
-            urlopen(Request(f"{url}/moto-api/reset", method="POST")).close()  # its state is that of the process
-            account = Account(url, model, stack, parameters)
-            _make(account.functions, url)
-            if plan is not None:
-                account.put_plan(plan)
-            yield account
+        url = "http://{}:{}".format(*server.get_host_and_port())
+        urlopen(Request(f"{url}/moto-api/reset", method="POST")).close()  # its state is that of the process
+        _URLS.append(url)
+        yield url
     finally:
+        _URLS.clear()
+        _STACKS.clear()
         server.stop()
 
 
@@ -143,9 +162,11 @@ def _enter(patch: pytest.MonkeyPatch, url: str) -> None:
     patch.setattr(boto3, "DEFAULT_SESSION", None)
 
 
-def _make(functions: Collection[str], url: str) -> None:
-    """The functions, each with the alias that plans name."""
-    role = boto3.client("iam").create_role(RoleName="functions", AssumeRolePolicyDocument=json.dumps(_TRUST))["Role"]["Arn"]
+def _make(stack: str, functions: Collection[str], url: str) -> None:
+    """The functions of a stack, each with the alias that plans name."""
+    role = boto3.client("iam").create_role(RoleName=f"{stack}-functions", AssumeRolePolicyDocument=json.dumps(_TRUST))["Role"][
+        "Arn"
+    ]
     package = io.BytesIO()
     with zipfile.ZipFile(package, "w") as archive:
         archive.writestr("handler.py", _HANDLER)
