@@ -174,7 +174,7 @@ class HttpConnection:
         self._fields: list[tuple[bytes, bytes]] = []
         self._head: Head | None = None
         self._left = 0  # bytes of the body, or of its chunk, that are known to come
-        self._line = b""  # of a body in chunks: what has come of the line that says how long the next one is
+        self._line = b""  # what has come of a request line, then of a body in chunks of each that says how long the next one is
         self._chunked = self._trailers = False  # the body comes in chunks; they are all there
         self._other_bytes = 0  # since the last byte of a body: chunk headers and trailers
         self._rest_bytes = 0  # of a body that nobody reads
@@ -386,6 +386,9 @@ class HttpConnection:
     def on_headers_complete(self) -> None:
         if self._muted:
             return
+        if not self._line.rpartition(b" ")[2].startswith(_PROTOCOL):  # the parser takes others whose requests look the same
+            self._wrong = HTTPStatus.BAD_REQUEST
+            return
         parser = self._parser
         version = parser.get_http_version()
         if version == "0.9":
@@ -443,6 +446,9 @@ class HttpConnection:
             if self._head_bytes > self._max_head:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 return
+            if not self._line.endswith(b"\n"):
+                line = (self._line + part).lstrip(b"\r\n")  # empty lines before a request are passed over
+                self._line = line[: line.find(b"\n") + 1] or line
         else:
             self._other_bytes += len(part)
         try:
@@ -569,6 +575,7 @@ def bare_refusal(status: HTTPStatus) -> bytes:
     return b"HTTP/1.1 %d %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % (status, status.phrase.encode())
 
 
+_PROTOCOL = b"HTTP/"
 _VERSIONS = ("1.0", "1.1")
 _FIELD = b"%b: %b\r\n"
 _HEAD_ENDS = b"\r\n\r\n"

@@ -363,6 +363,9 @@ def test_of_many_small_chunks_so_many_are_parsed_at_a_time_and_the_others_afterw
         (b"GET /a\r\n\r\n", 400),
         (b"GET /a\r\nGET /b HTTP/1.1\r\nhost: x\r\n\r\n", 400),
         (b"GET /a HTTP/0.9\r\n\r\n", 400),
+        (b"GET /a RTSP/1.0\r\n\r\n", 400),
+        (b"\r\n\r\nSOURCE /HTTP/1.1 ICE/1.0\r\n\r\n", 400),
+        (b"GET /a RTSP/1.1\r\nhost: HTTP/1.1\r\n\r\n", 400),
         (CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n", 501),
         (CHUNKED.replace(b"transfer", b"transfer-encoding: gzip\r\ntransfer") + b"0\r\n\r\n", 501),
         (b"GET /a HTTP/2.0\r\nhost: x\r\n\r\n", 505),
@@ -371,7 +374,7 @@ def test_of_many_small_chunks_so_many_are_parsed_at_a_time_and_the_others_afterw
         (b"GET /a HTTP/1.0\r\nhost: x\r\nhost: y\r\n\r\n", 400),
     ],
 )
-@pytest.mark.parametrize("size", [1 << 30, 1000])
+@pytest.mark.parametrize("size", [1 << 30, 1000, 7])
 def test_what_is_no_request_is_refused_with_a_status(sent, status, size):
     http = connection()
     events = []
