@@ -72,6 +72,7 @@ class Part:
     earliest: float = -math.inf  # s, from when on the function wants to be asked again
     due: float = -math.inf  # s, when it is asked again whatever else happens
     asked_at: float = -math.inf  # s, the last time
+    until: float = math.inf  # s, when it is given up whose worker has left the plan
 
 
 @dataclass(slots=True)
@@ -163,7 +164,7 @@ class BatchState:
     def ask(self, now: float, part: Part, function: str, elastic: bool = False) -> int:
         """The part is under way, by this number."""
         self.times_asked += 1
-        part.function, part.elastic, part.asked_at = function, elastic, now
+        part.function, part.elastic, part.asked_at, part.until = function, elastic, now, math.inf
         self.asked[self.times_asked] = part
         return self.times_asked
 

@@ -31,7 +31,18 @@ from sluice.buffer_service.members import encode_answers as encode_message
 from sluice.buffer_service.route_batches import BACKOFF, LEFT_HEADER, ROUTE_HEADER
 from sluice.buffer_service.route_facts import Caller
 from sluice.buffer_service.route_functions import Standing
-from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Fetch, Instructions, Invocation, Message, Move
+from sluice.buffer_service.route_instructions import (
+    NEVER,
+    Adopted,
+    Adoption,
+    Call,
+    Fetch,
+    Hasten,
+    Instructions,
+    Invocation,
+    Message,
+    Move,
+)
 from sluice.buffer_service.route_state import RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
@@ -120,6 +131,7 @@ class Dispatcher:
         self._lease = limits.lease
         self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
         self._within: dict[tuple[str, int], asyncio.Timeout] = {}  # by batch and part under way, how long it is waited for
+        self._until: dict[tuple[str, int], float | None] = {}  # the same of those whose task has not begun, by the loop's clock
         self._closed = asyncio.Event()
         self._at_end: list[AtEnd] = [self._waits_no_more]  # of a caller, whom it is told of
         self._adoptions: dict[Adoption, asyncio.Future[None]] = {}
@@ -297,9 +309,8 @@ class Dispatcher:
         """All but the call and the batches."""
         for fetch in instructions.fetch:
             self._spawn(self._fetch(fetch))
-        for batch_id, part, until in instructions.hasten:
-            if (within := self._within.get((batch_id, part))) is not None and not within.expired():
-                within.reschedule(asyncio.get_running_loop().time() + until - now)
+        for hasten in instructions.hasten:
+            self._hasten(hasten, now)
         for message in instructions.send:  # each apart: where the mailbox of one process is away, the others have their answers
             self._spawn(self._send(message))
         for move in instructions.move:
@@ -376,7 +387,7 @@ class Dispatcher:
     async def _ask_within(self, invocation: Invocation, batch: Batch) -> BatchAnswer:
         """What the function answers; raises ``FunctionFailed``, also where the state gives the part up."""
         number, function = (invocation.batch_id, invocation.part), invocation.function
-        within = self._within[number] = asyncio.timeout(None)
+        within = self._within[number] = asyncio.timeout_at(self._until.pop(number, None))
         try:
             async with within:
                 return await self._ask_function(function, batch, invocation.avoid)
@@ -386,6 +397,14 @@ class Dispatcher:
             raise FunctionUnavailable(f"{without_password(function)} has left the plan, and does not answer") from None
         finally:
             del self._within[number]
+
+    def _hasten(self, hasten: Hasten, now: float) -> None:
+        number = hasten.batch_id, hasten.part
+        at = asyncio.get_running_loop().time() + hasten.until - now if hasten.until < NEVER else None
+        if (within := self._within.get(number)) is None:
+            self._until[number] = at
+        elif not within.expired():
+            within.reschedule(at)
 
     async def _fetch(self, fetch: Fetch) -> None:
         """Ask other processes for bodies, where there is room for them, and tell the state what came of that."""

@@ -446,9 +446,13 @@ class RouteBatches:
         within = max(LEAST_OVERDUE, OVERDUE * self._longest)
         for batch_id, batch in self.under_way.items():
             for number, part in batch.asked.items():
-                left = self._facts.retired or part.function not in self._functions
-                if left and not part.elastic and part.function.startswith(WORKER_SCHEMES):
-                    self._todo.hasten.append(Hasten(batch_id, number, part.asked_at + within))
+                if part.elastic or not part.function.startswith(WORKER_SCHEMES):
+                    continue
+                left = self._facts.retired or not self._functions.have_workers_of(part.function)
+                until = part.asked_at + within if left else NEVER
+                if until != part.until:
+                    part.until = until
+                    self._todo.hasten.append(Hasten(batch_id, number, until))
 
     # -- their ends
 

@@ -67,6 +67,11 @@ class RouteFunctions:
     def __contains__(self, function: str) -> bool:
         return function in self._states
 
+    def have_workers_of(self, function: str) -> bool:
+        """Whether each worker of a function is one of theirs, as where others stand beside it now."""
+        here = {worker for each in self._states for worker in each.split(",")}
+        return here.issuperset(function.split(","))
+
     @property
     def several(self) -> bool:
         """Whether there is more than one."""

@@ -43,7 +43,7 @@ class Invocation(NamedTuple):
 
 
 class Hasten(NamedTuple):
-    """Give a part of a batch up that is not answered by then (s): who has it is not in the plan any more."""
+    """Give a part of a batch up that is not answered by then (s): who has it is not in the plan any more, or again (``NEVER``)."""
 
     batch_id: str
     part: int

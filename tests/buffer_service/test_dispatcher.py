@@ -311,6 +311,31 @@ async def test_a_worker_that_hangs_and_leaves_the_plan_holds_its_server_no_longe
 
 
 @in_virtual_time
+async def test_a_batch_that_is_about_to_be_sent_to_a_worker_that_leaves_the_plan_and_hangs_is_given_up_too(function):
+    """It was released with another, and its task has not begun when the plan comes."""
+    others = constructors.greedy(1, servers=2)
+    (there,) = plan(others, function="http://b").all_routes
+    leaves, left = asyncio.Event(), asyncio.Event()
+
+    async def hanging(payload):
+        if leaves.is_set():
+            if not left.is_set():
+                left.set()
+                buffer.service.model("m")._dispatchers[there.name].follow(there)
+            await asyncio.Event().wait()
+        return await function(payload)
+
+    invoker = LocalInvoker({"http://a": hanging, "http://b": function})
+    async with serving(function, None, plans=Plans(plan(others, function="http://a")), invoker=invoker) as buffer:
+        assert (await buffer.post("/models/m", b"0"))[2] == b"0"
+        leaves.set()
+        began = asyncio.get_running_loop().time()
+        waiting = [asyncio.create_task(buffer.post("/models/m", b"%d" % i)) for i in range(2)]
+        assert [(await answer)[2] for answer in waiting] == [b"0", b"1"]
+        assert asyncio.get_running_loop().time() - began == pytest.approx(LEAST_OVERDUE, abs=0.05)
+
+
+@in_virtual_time
 async def test_a_plan_that_comes_while_a_worker_is_being_given_up_is_followed(function, caplog):
     hangs = asyncio.Event()
 

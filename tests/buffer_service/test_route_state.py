@@ -443,11 +443,19 @@ def test_no_batch_is_given_up_that_takes_no_server_of_those_that_are_left_or_tha
 
 
 def test_no_batch_is_given_up_whose_worker_is_in_the_plan_or_while_nobody_knows_how_long_batches_take():
-    bench, _ = served_by("http://a")
-    assert now_at(bench, 1.5, "http://a") == []
+    for function in ("http://a", "http://a,http://c"):
+        bench, _ = served_by("http://a")
+        assert now_at(bench, 1.5, function) == []
     bench = Bench(function="http://a").begun()
     bench.batch(0.1)
     assert now_at(bench, 1.5, "http://b") == []
+
+
+def test_a_batch_whose_worker_is_back_in_the_plan_before_it_is_overdue_is_waited_for_as_before():
+    bench, (batch_id, _, _, _, part, *_) = served_by("http://a")
+    assert now_at(bench, 1.5, "http://b") == [Hasten(batch_id, part, 1.0 + OVERDUE * 0.5)]
+    assert now_at(bench, 1.6, "http://c") == []  # it is known
+    assert now_at(bench, 1.7, "http://a") == [Hasten(batch_id, part, NEVER)]
 
 
 def test_who_takes_milliseconds_has_a_second_all_the_same():
