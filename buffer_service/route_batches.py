@@ -50,6 +50,8 @@ A number, for the addresses of workers are nobody's business who asks, and may b
 LEFT_HEADER = "sluice-left"
 """The header, between processes alone, of an answer whose caller waits at another: with how many its request left the queue, and
 how many seconds ago."""
+OWN_HEADERS = frozenset((ROUTE_HEADER, FUNCTION_HEADER, LEFT_HEADER))
+"""Headers of answers that are the buffer's word, and by which it reckons: what a function says in them is passed over."""
 DIRECT = "direct"
 """What stands in the id of a batch that no queue knows of, where others have the number of a call."""
 RETRY = 0.1  # seconds until a store that was away is asked again
@@ -214,6 +216,7 @@ class RouteBatches:
         else:
             self._longest = max(now - ended.asked_at, (1 - FORGOTTEN) * (self._longest or 0.0))
             function.answered(now, ended)
+            answers = without_own_headers(answers)
             signed = in_force and self._functions.several
             batch.answered(with_header(answers, FUNCTION_HEADER, str(self._functions.place(function))) if signed else answers)
         bounded = not self._functions.of_table(batch.table).elastic
@@ -572,6 +575,16 @@ def suspended(suspension: Suspension) -> str:
 def with_header(answers: list[Answer], name: str, value: str) -> list[Answer]:
     """The answers with one more header."""
     return [structs.replace(answer, headers=answer.headers | {name: value}) for answer in answers]
+
+
+def without_own_headers(answers: list[Answer]) -> list[Answer]:
+    """The answers without headers that functions do not set."""
+    if not any([answer.headers for answer in answers]):
+        return answers  # as most are
+    return [
+        structs.replace(answer, headers={name: told for name, told in answer.headers.items() if name.lower() not in OWN_HEADERS})
+        for answer in answers
+    ]
 
 
 def failures(members: list[bytes], status: int, title: str, detail: str) -> list[Answer]:

@@ -259,9 +259,8 @@ class RouteState:
     @staticmethod
     def left(now: float, caller: Caller, answer: Answer) -> None:
         """Note of a caller when his request left the queue in the batch of another process, where that is told."""
-        size, _, seconds = answer.headers.get(LEFT_HEADER, "").partition(" ")
-        if size.isdecimal() and re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", seconds):
-            caller.taken, caller.batch_size = max(caller.came, now - float(seconds)), int(size)
+        if told := re.fullmatch(r"([0-9]{1,9}) ([0-9]{1,9}\.[0-9]{1,9})", answer.headers.get(LEFT_HEADER, "")):
+            caller.taken, caller.batch_size = max(caller.came, now - float(told[2])), int(told[1])
 
     def _leave_the_queue(self, members: list[bytes]) -> None:
         """The next calls take these out of it, as many as may be kept in mind: what stays is dropped when its time is over."""

@@ -144,7 +144,7 @@ PASSED_ON = frozenset((_INFERENCE_HEADER, REQUEST_ID, *TRACE))
 """Headers of a request that its function sees."""
 WAITED, BATCH_SIZE = b"sluice-waited", b"sluice-batch-size"
 """Headers of an answer: the seconds that its request was in the queue, and with how many in a batch it left."""
-_OURS = frozenset(name.decode() for name in (REQUEST_ID, *TRACE, WAITED, BATCH_SIZE, STATE, REPLAYED)) | {LEFT_HEADER}
+_OURS = frozenset(name.decode() for name in (REQUEST_ID, *TRACE, WAITED, BATCH_SIZE, STATE, REPLAYED, b"date")) | {LEFT_HEADER}
 """Headers that no function sets: one that answers with those of its request would."""
 _OF_KEPT = (STATE, REPLAYED)
 """Headers of what is told of an answer that is kept, which has an id already."""

@@ -94,18 +94,23 @@ async def here_waits(buffer):
     return b'sluice_queue_length{model="m"} 1.0' in metrics
 
 
-async def test_what_a_function_says_of_itself_under_these_names_is_not_returned(function):
+@pytest.mark.parametrize("left", ["3 0.1", "7 999999999.0", "9" * 5000 + " 0.1"])
+async def test_what_a_function_says_of_itself_under_these_names_is_passed_over(function, left, caplog):
     async def boast(batch):
-        said = {"sluice-waited": "0", "Sluice-Batch-Size": "9", "sluice-left": "3 0.1", "X-Request-Id": "z", "x-own": "1"}
-        return [Answer(item.id, 200, item.content_type, item.body, said) for item in batch.items]
+        said = {"sluice-waited": "9", "Sluice-Batch-Size": "9", "sluice-left": left, "X-Request-Id": "z", "x-own": "1"}
+        more = {"Date": "today", "Sluice-Route": "another", "sluice-function": "7"}
+        return [Answer(item.id, 200, item.content_type, item.body, said | more) for item in batch.items]
 
     function.answer = boast
-    async with serving(function, NO_BATCHING) as buffer:
+    async with serving(function, constructors.size_or_timeout(1, 0.0)) as buffer:
         _, headers, _ = await buffer.post("/models/m", b"1", **{"x-request-id": "a"})
+        _, _, metrics = await buffer.get("/metrics")
     assert headers.getall("x-request-id") == ["a"]
     assert headers.getall("x-own") == ["1"]
-    assert len(headers.getall("sluice-waited")) == len(headers.getall("sluice-batch-size")) == 1
-    assert "sluice-left" not in headers
+    assert headers.getall("sluice-batch-size") == ["1"] and float(*headers.getall("sluice-waited")) < 5
+    assert len(headers.getall("date")) == 1
+    assert not {"sluice-left", "sluice-route", "sluice-function"} & {name.lower() for name in headers}
+    assert b'sluice_requests_total{model="m",status="200"} 1.0' in metrics and "not all was done" not in caplog.text
 
 
 async def test_the_wait_is_a_histogram(function):
