@@ -43,6 +43,8 @@ PORTION = 500  # connections that are looked at in one round of the loop
 BACKLOG = 2048  # connections that the system keeps until they are taken
 LINGER = 1.0
 """Seconds that a connection is kept whose client may still send: one that is cut off while it sends does not see why."""
+FIRST = 0.1
+"""Seconds in which who connected before the server leaves may send his first request, which is likely to be on its way."""
 JOINED = 65536  # bytes of an answer's body that are copied behind its head rather than written beside it
 _TOO_LARGE = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 _NOT_UNDERSTOOD = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
@@ -147,13 +149,20 @@ class HttpServer:
             self.listener.close()
 
     async def leave(self, timeout: float) -> bool:
-        """End every connection with the answer that is due to it; whether that was done within ``timeout`` (s)."""
+        """End every connection with the answer that is due to it; whether that was done within ``timeout`` (s).
+
+        None is ended unheard whose client has only just connected: he could not know whether what he sent was served.
+        """
+        self.keep_none()
+        first = min(FIRST, timeout) if any(connection.fresh for connection in self.connections) else 0.0
+        if first:
+            await asyncio.sleep(first)
         self._leaving = True
         for connection in list(self.connections):
             connection.leave()
         if self.connections:
             self._left = self.loop.create_future()
-            await asyncio.wait((self._left,), timeout=timeout)
+            await asyncio.wait((self._left,), timeout=timeout - first)
         return not self.connections
 
     def close(self) -> None:
@@ -216,6 +225,11 @@ class Connection(asyncio.Protocol):
         self._untaken = server.untaken.share()
         self._stalled: float | None = None  # since when the client has taken nothing of what it is to take
         self._closes_at: float | None = None  # where it may still send, and nothing is read
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its first request is still to come."""
+        return self._http.fresh
 
     # -- the transport's calls
 
