@@ -204,10 +204,10 @@ class Pipe(asyncio.Protocol):
                 call.answered.set_exception(_learnt(error))
         self._sent.clear()
         self._waiting.clear()
-        self._beginning.cancel()
         if self._transport is not None:
-            self._transport.abort()
+            self._transport.abort()  # not who begins: told to stop, uvloop closes what it has opened, and tells nobody
         else:
+            self._beginning.cancel()
             self._has_closed()
 
     async def close(self) -> None:
@@ -219,9 +219,13 @@ class Pipe(asyncio.Protocol):
     # -- the beginning
 
     async def _begin(self, within: float) -> None:
+        connected = False
         try:
             async with asyncio.timeout(within):
                 await self._endpoint.connect(self, within)
+                connected = True
+                if self._error is not None:
+                    return
                 assert self._transport is not None
                 greeting = _Call(self._loop.create_future(), (*self._endpoint.greeting(), self._first), math.inf)
                 self._send(greeting)
@@ -231,6 +235,10 @@ class Pipe(asyncio.Protocol):
                     raise answer
         except Exception as error:  # whatever it is, who waits learns it
             self.end(error)
+            if not connected:
+                self._has_closed()  # as above: what had been opened is closed already
+            return
+        if self._error is not None:
             return
         self._greeted(first)
         self._begun = self._open = True
@@ -288,13 +296,15 @@ class Pipe(asyncio.Protocol):
             while (answer := reader.gets()) is not _NOT_YET:
                 if isinstance(answer, hiredis.PushNotification):
                     continue  # of what nobody asked for
+                if not sent:
+                    raise InvalidResponse(f"{answer}, and nothing was")
                 call = sent[0]
                 call.answers.append(answer)
                 if len(call.answers) == call.count:
                     sent.popleft()
                     if not call.answered.done():
                         call.answered.set_result(call.answers)
-        except (InvalidResponse, IndexError) as error:
+        except InvalidResponse as error:
             self.end(redis.ConnectionError(f"what it answers is not what was asked for ({error})"))
         if self._left:
             self._close_if_left()

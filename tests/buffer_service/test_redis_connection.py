@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import hiredis
 import pytest
@@ -349,6 +349,39 @@ async def test_what_is_no_answer_to_what_was_asked_ends_the_connection(server, s
         assert call.exception() is None or "is not what was asked for" in str(call.exception())
         await pipe.closed
         assert pipe.ended
+
+
+@contextmanager
+def full_server():
+    """The address of a server that refuses each connection as Redis does one too many."""
+
+    def refuse():
+        with suppress(OSError):
+            while True:
+                taken, _ = listener.accept()
+                taken.sendall(b"-ERR max number of clients reached\r\n")
+                taken.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=refuse, daemon=True).start()
+        try:
+            yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_pipe_that_is_refused_as_it_begins_says_why_and_closes(new_loop):
+    async def begin_and_close(url):
+        pipe = Pipe(Endpoint(url), ("INFO", "replication"), lambda told: None, 20.0)
+        with pytest.raises(redis.ConnectionError, match="max number of clients reached|reset|closed"):
+            await pipe.ask([("PING",)], asyncio.get_running_loop().time() + 20)
+        async with asyncio.timeout(5):
+            await pipe.close()
+
+    with full_server() as url, asyncio.Runner(loop_factory=new_loop) as runner:
+        for _ in range(100):
+            runner.run(begin_and_close(url))
 
 
 async def test_a_pipe_that_is_left_closes_when_its_last_call_has_ended_and_at_the_latest_after_a_while(server):
