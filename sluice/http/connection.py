@@ -202,11 +202,6 @@ class HttpConnection:
         """Whether some of what waits can be parsed now."""
         return self._at < len(self._waits) and not self._blocked and self.stage is not TURN and self.stage is not ENDED
 
-    @property
-    def fresh(self) -> bool:
-        """Whether its first request is still to come."""
-        return self._fresh
-
     # -- what happens
 
     def again(self, now: float, data: bytes) -> Head | None:

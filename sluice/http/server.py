@@ -43,8 +43,8 @@ PORTION = 500  # connections that are looked at in one round of the loop
 BACKLOG = 2048  # connections that the system keeps until they are taken
 LINGER = 1.0
 """Seconds that a connection is kept whose client may still send: one that is cut off while it sends does not see why."""
-FIRST = 0.1
-"""Seconds in which who connected before the server leaves may send his first request, which is likely to be on its way."""
+LAST = 0.1
+"""Seconds in which clients of a server that leaves may send a last request, which is likely to be on its way."""
 JOINED = 65536  # bytes of an answer's body that are copied behind its head rather than written beside it
 _TOO_LARGE = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 _NOT_UNDERSTOOD = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
@@ -151,18 +151,18 @@ class HttpServer:
     async def leave(self, timeout: float) -> bool:
         """End every connection with the answer that is due to it; whether that was done within ``timeout`` (s).
 
-        None is ended unheard whose client has only just connected: he could not know whether what he sent was served.
+        Whose request is on its way is heard: he could not know whether it was served.
         """
         self.keep_none()
-        first = min(FIRST, timeout) if any(connection.fresh for connection in self.connections) else 0.0
-        if first:
-            await asyncio.sleep(first)
+        last = min(LAST, timeout) if self.connections else 0.0
+        if last:
+            await asyncio.sleep(last)
         self._leaving = True
         for connection in list(self.connections):
             connection.leave()
         if self.connections:
             self._left = self.loop.create_future()
-            await asyncio.wait((self._left,), timeout=timeout - first)
+            await asyncio.wait((self._left,), timeout=timeout - last)
         return not self.connections
 
     def close(self) -> None:
@@ -225,11 +225,6 @@ class Connection(asyncio.Protocol):
         self._untaken = server.untaken.share()
         self._stalled: float | None = None  # since when the client has taken nothing of what it is to take
         self._closes_at: float | None = None  # where it may still send, and nothing is read
-
-    @property
-    def fresh(self) -> bool:
-        """Whether its first request is still to come."""
-        return self._http.fresh
 
     # -- the transport's calls
 

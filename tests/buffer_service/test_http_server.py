@@ -11,7 +11,7 @@ import uvloop
 
 from sluice.http.connection import MAX_HEADER_BYTES, Patience
 from sluice.http.room import Connections, Room
-from sluice.http.server import FIRST, HttpServer
+from sluice.http.server import LAST, HttpServer
 
 HEADER_TIMEOUT = 0.1
 LONGER = 0.2
@@ -564,19 +564,22 @@ async def test_a_server_that_leaves_closes_who_is_idle_and_answers_who_waits_as_
 
 
 @on_both_loops
-async def test_who_has_just_connected_when_the_server_leaves_is_answered_and_who_says_nothing_holds_it_up_for_a_moment():
+async def test_whose_request_is_on_its_way_when_the_server_leaves_is_answered_and_who_says_nothing_holds_it_up_for_a_moment():
     async with connected() as (silent, app):
-        new = await silent.another()
-        while len(app.connections) < 2:
+        kept, new = await silent.another(), await silent.another()
+        await kept.send(request(b"before"))
+        await kept.answer()
+        while len(app.connections) < 3:
             await asyncio.sleep(0)
         began = asyncio.get_running_loop().time()
         leaving = asyncio.create_task(app.leave(PATIENCE))
         await asyncio.sleep(0)
-        await new.send(request(b"first") + request(b"behind"))
-        answer = await new.rest()
-        assert answer.count(b"HTTP/1.1 ") == 1 and b"\r\nconnection: close\r\n" in answer and answer.endswith(b"/first 0\n")
+        for each, path in ((kept, b"kept"), (new, b"new")):
+            await each.send(request(path) + request(b"behind"))
+            answer = await each.rest()
+            assert answer.count(b"HTTP/1.1 ") == 1 and b"\r\nconnection: close\r\n" in answer and answer.endswith(b"/%b 0\n" % path)
         assert await silent.rest() == b"" and await leaving
-        assert app.served == ["/first"] and asyncio.get_running_loop().time() - began >= FIRST
+        assert app.served == ["/before", "/kept", "/new"] and asyncio.get_running_loop().time() - began >= LAST
 
 
 @on_both_loops
