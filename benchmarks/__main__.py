@@ -1,11 +1,12 @@
 """`make bench`: every benchmark of seconds or minutes, one after the other; ``python -m benchmarks NAME...`` those named.
 
-Of one alone options may follow, as in ``python -m benchmarks overload --redis``; with ``--smoke`` before the names each does the
-least that still runs all of it.
+Of one alone options may follow, as in ``python -m benchmarks overload --redis``, and ``--help`` says what it measures and which it
+has; with ``--smoke`` before the names each does the least that still runs all of it.
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import importlib
 import os
@@ -57,27 +58,12 @@ BY_NAME = (
 
 BENCHMARKS = (*IN_TURN, *BY_NAME)
 
-WITHOUT_OPTIONS = frozenset(
-    {
-        "analysis",
-        "arrival_fits",
-        "buffer_throughput",
-        "class_law",
-        "fleet_milp",
-        "pipeline",
-        "simulator",
-        "smdp",
-        "smdp_rates",
-        "split_queue",
-        "worker",
-    }
-)
-"""Those that nothing is told: what follows their names would be passed over."""
+HELP = {"-h", "--help"}
 
 
 def run(arguments: Sequence[str]) -> None:
     """The benchmarks that the arguments name, with the options that follow one name; those of `make bench` where none is named."""
-    if arguments and arguments[0] in ("-h", "--help"):
+    if arguments and arguments[0] in HELP:
         print(f"{__doc__}\nNAME: {', '.join(BENCHMARKS)}")
         return
     smoke = arguments[:1] == ["--smoke"]
@@ -91,11 +77,14 @@ def run(arguments: Sequence[str]) -> None:
         _refuse(options[0], ", ".join(BENCHMARKS) + "".join(f"; did you mean {word}?" for word in near))
     if len(names) > 1 and options:
         _refuse(names[0], "options of one benchmark alone")
-    if options and names[0] in WITHOUT_OPTIONS:
-        _refuse(options[0], f"nothing after {names[0]}, which has no options, but the names of others")
     for name in names or IN_TURN:
         sys.argv = [f"python -m benchmarks {name}", *options]
-        importlib.import_module(f"benchmarks.{name}").main()
+        benchmark = importlib.import_module(f"benchmarks.{name}")
+        if not HELP.isdisjoint(options):
+            print(benchmark.__doc__)
+        if not hasattr(benchmark, "argparse"):  # it reads no options
+            argparse.ArgumentParser(sys.argv[0]).parse_args(options)
+        benchmark.main()
 
 
 def _refuse(word: str, allowed: str) -> NoReturn:

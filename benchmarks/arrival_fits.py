@@ -1,6 +1,6 @@
 """Fits of arrivals: MMPP(2) from 10^5 arrivals against plain EM, and `auto` on traces.
 
-Traces beside the example are named as in ``python -m benchmarks.arrival_fits FILE...``.
+Traces beside the example are named as in ``python -m benchmarks arrival_fits FILE...``.
 
 The reference is Baum and Welch's EM as the textbook has it, in plain Python, one start, stopped where an iteration gains less than
 1e-3 nats. Parameters are held against the estimate that sees the hidden phases: events over time spent, per phase. One core;
@@ -9,13 +9,12 @@ the first fit, which compiles or loads compiled code, is not counted.
 
 from __future__ import annotations
 
+import argparse
 import math
 import resource
 import statistics
-import sys
 import time
 import tracemalloc
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.smoke import usually
+from benchmarks.told import existing
 from sluice.optimizer.arrivals.mmpp import mmpp2, mmpp2_rates
 from sluice.optimizer.fits import fit_arrivals, fit_mmpp2
 from sluice.optimizer.traces.trace import Trace, read_trace
@@ -34,8 +34,11 @@ SEEDS = usually(5, smoke=1)
 EXCERPT = Path(__file__).parents[1] / "examples/traces/azure_llm_code_excerpt.csv.gz"
 
 
-def main(traces: Sequence[str] = ()) -> None:
-    """Print both tables; ``traces`` are files to fit beside the excerpt of the examples."""
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("traces", nargs="*", type=existing, help="files to fit beside the excerpt of the examples")
+    traces = parser.parse_args().traces
     fit_arrivals(Trace(mmpp2(50, 5, 1, 2).sample(2000, np.random.default_rng(0))))
     console = Console()
     console.print(_known_processes())
@@ -150,4 +153,4 @@ def _forward(gaps: list[float], means: list[float], moves: list[list[float]]) ->
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

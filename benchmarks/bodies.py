@@ -1,8 +1,9 @@
 """What a body costs on its way through the queue: CPU of the buffer and of Redis for a request, by the size of its body.
 
-``python -m benchmarks.bodies [SECONDS]`` starts a Redis, then one and two processes of the buffer for each size, without HTTP and
+``python -m benchmarks bodies [SECONDS]`` starts a Redis, then one and two processes of the buffer for each size, without HTTP and
 with a function that takes no time, so that what is measured is the queue: its calls, its mail, and what of a body crosses it. It
-prints the median of three runs of so many seconds each. ``python -m benchmarks.bodies URL MODEL SIZE SECONDS`` is one such process.
+prints the median of three runs of so many seconds each. ``python -m benchmarks bodies SECONDS --serve URL MODEL SIZE`` is one such
+process.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ async def _serve(url: str, model: str, size: int, seconds: float) -> dict[str, f
 def measure(url: str, processes: int, size: int, seconds: float) -> tuple[float, float, float]:
     """CPU of the buffer and of Redis for a request (us), and requests/s, while so many processes serve one queue."""
     model = uuid.uuid4().hex
-    command = [sys.executable, "-m", "benchmarks.bodies", url, model, str(size), str(seconds)]
+    command = [sys.executable, "-m", "benchmarks.bodies", str(seconds), "--serve", url, model, str(size)]
     with Redis.from_url(url) as client:
         client.flushall()
         running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
@@ -106,18 +107,20 @@ def _used(client: Any) -> float:
 
 def main() -> None:
     """Measure all sizes; or be one process of the buffer."""
-    if len(sys.argv) == 5:
-        keep_freed_memory()  # as a process that serves does
-        print(json.dumps(uvloop.run(_serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))))
-        return
     parser = argparse.ArgumentParser()
-    parser.add_argument("seconds", nargs="?", type=positive, default=usually(3.0, smoke=0.1))
-    seconds = parser.parse_args().seconds
+    parser.add_argument("seconds", nargs="?", type=positive, default=usually(3.0, smoke=0.1), help="of a run")
+    parser.add_argument("--serve", nargs=3, metavar=("URL", "MODEL", "SIZE"), help="be one such process")
+    told = parser.parse_args()
+    if told.serve:
+        url, model, size = told.serve
+        keep_freed_memory()  # as a process that serves does
+        print(json.dumps(uvloop.run(_serve(url, model, int(size), told.seconds))))
+        return
     print("| bytes | processes | CPU of the buffer, us a request | of Redis | requests/s |\n|---|---|---|---|---|")
     with RedisServer(port=0) as server:
         for size in SIZES:
             for processes in (1, 2):
-                runs = [measure(server.url, processes, size, seconds) for _ in range(RUNS)]
+                runs = [measure(server.url, processes, size, told.seconds) for _ in range(RUNS)]
                 buffer, redis, rate = (statistics.median(run[i] for run in runs) for i in range(3))
                 print(f"| {size} | {processes} | {buffer:.0f} | {redis:.0f} | {rate:.0f} |", flush=True)
 
