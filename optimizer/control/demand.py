@@ -1,13 +1,13 @@
 """Demand as a controller sees it: counts up to now, what it makes of them, and what it kept of them (docs/model.md, section 5).
 
-The forecast is a level (exponential smoothing), slow for placements, and for shares, which cost nothing to change, the higher one
-of that and of a quick one. What came is kept beside what had been forecast for it, when the plan was made that it met and when its
-shares were: so a plan for the demand of now can be rehearsed on what the demand did, time being stretched such that the forecast of
-then becomes that of now (``remembered``). That contains the bursts as well as what the forecast misses, ramps among it, which to a
-plan is the same thing. (A trend beside the level makes what it misses larger where demand jumps from second to second.) Demand that
-goes up and down within a minute will not stay as it is now: it is remembered as it came, too, and that counts for as much as the
-forecast did worse than the mean (``comes_again``). Until enough has been seen, drawn arrivals stand in: Poisson, at a rate that is
-drawn anew at every step.
+The forecast is a level (exponential smoothing), slow for placements, and for shares, which cost nothing to change, the highest of
+that, of a quick one, and of what the last step brought beyond chance. What came is kept beside what had been forecast for it, when
+the plan was made that it met and when its shares were: so a plan for the demand of now can be rehearsed on what the demand did,
+time being stretched such that the forecast of then becomes that of now (``remembered``). That contains the bursts as well as what
+the forecast misses, ramps among it, which to a plan is the same thing. (A trend beside the level makes what it misses larger where
+demand jumps from second to second.) Demand that goes up and down within a minute will not stay as it is now: it is remembered as it
+came, too, and that counts for as much as the forecast did worse than the mean (``comes_again``). Until enough has been seen, drawn
+arrivals stand in: Poisson, at a rate that is drawn anew at every step.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from sluice.optimizer.arrays import Array
 PRIOR_SPREAD = 0.3  # standard deviation of the rate of a second, in parts of the forecast, before any was seen
 TRUSTED = 30.0  # seconds seen after which these stand alone
 RARE = 0.1  # requests/s; below, a forecast is taken for this
+CHANCE = 2.0  # standard deviations of Poisson arrivals by which a count may be above its mean
 SEED = 5
 
 
@@ -103,6 +104,7 @@ class DemandForecast:
         self.settings = settings or ForecastSettings()
         self._step = step
         self._level = self._quick = np.array(expected, dtype=np.float64)
+        self._surely = np.zeros(len(self._level))  # requests/s that the last step brought, beyond chance
         self._n_seen = 0
         # forecasts, and means of what was remembered: the oldest are those of the plan
         self._made: deque[tuple[Array, Array]] = deque(maxlen=ceil(horizon / step - 1e-9))
@@ -118,7 +120,8 @@ class DemandForecast:
             self._total = self._total + parts.sum(axis=0) - lost
             self._seen.append(_Step(parts, *self._made[0], self._followed))
         self._n_seen += 1
-        rate = parts.sum(axis=0) / self._step
+        came = parts.sum(axis=0)
+        rate, self._surely = came / self._step, (came - CHANCE * np.sqrt(came)) / self._step
         self._level = self._level + self._gain(self.settings.level) * (rate - self._level)
         self._quick = self._quick + self._gain(self.settings.quick) * (rate - self._quick)
         usual = self._total / (self._step * len(self._seen)) if self._seen else self.rate
@@ -147,8 +150,8 @@ class DemandForecast:
 
     @property
     def followed(self) -> Array:
-        """Requests/s of each family that shares are made for now, (n_families,)."""
-        return np.maximum(self.rate, self._quick)
+        """Requests/s of each family that shares are made for now, (n_families,), (5.2a) of docs/model.md."""
+        return np.maximum(np.maximum(self.rate, self._quick), self._surely)
 
     @property
     def rate(self) -> Array:
@@ -156,7 +159,7 @@ class DemandForecast:
         return np.maximum(self._level, RARE)
 
     def comes_again(self, family: int) -> float:
-        """How likely the next minutes bring what the last ones did, rather than more of now: from 0 to 1, (5.2a) of docs/model.md.
+        """How likely the next minutes bring what the last ones did, rather than more of now: from 0 to 1, (5.2b) of docs/model.md.
 
         Where it was further from what had been forecast than from the mean of the minutes before, as where it goes up and down
         within a minute, the forecast of now says the least. What arrivals differ by from one step to the next is taken out of both.

@@ -92,6 +92,15 @@ def test_what_shares_follow_is_at_once_where_demand_rises_and_falls_as_slowly_as
     assert followed[33] == level[33] > 10.0
 
 
+def test_shares_follow_a_jump_as_soon_as_a_look_has_seen_it():
+    forecast = DemandForecast(np.array([400.0, 8.0]), horizon=3.0, step=0.25)
+    for _ in range(40):
+        forecast.see(np.array([100.0, 2.0]))
+    forecast.see(np.array([625.0, 3.0]))
+    assert forecast.followed[0] > 0.9 * 2500.0 > 2 * forecast.quick[0]
+    assert forecast.followed[1] == forecast.quick[1]  # one more of two is chance
+
+
 def test_remembered_demand_comes_at_the_rate_of_now_with_the_burstiness_that_it_had():
     """A tenth of the demand of now, in pairs: the same pairs, ten times as close."""
     forecast = DemandForecast(np.array([2.0]), horizon=1.0, settings=ForecastSettings(memory=30.0))
