@@ -13,7 +13,8 @@ Each but ``decide`` answers with ``Instructions``: which devices unload, which l
 and whether ``decide`` is asked for. The simulation (``control``) and whatever follows real workers tell it the same things.
 
 It asks for a plan when a period has passed, at once when the demand of the time between two looks is more than a family's devices
-carry, and at once when a device died or joined. Between plans the shares follow the demand, as these cost nothing to change.
+carry, or will carry once those on their way have loaded, and at once when a device died or joined. Between plans the shares follow
+the demand, as these cost nothing to change.
 
 After Proteus (Ahmad et al., ASPLOS'24, sections 3 and 4), which plans by a period and at bursts in the same way, with a fixed
 headroom (1.05 in its published code), and whose shares are those of the last plan (``follow_demand`` false).
@@ -242,16 +243,19 @@ class FleetController:
         return True
 
     def _due(self, now: float) -> bool:
-        """Whether a plan is asked for: none is being made, or it was lost, and devices are not on their way."""
+        """Whether a plan is asked for: none is being made, or it was lost.
+
+        Devices on their way do not put it off, where even what they are on their way to does not carry what came.
+        """
         late = now >= self._asked_at + self.settings.period - self.settings.look / 2  # at the look that is next to it
-        if self._chosen is None or not (self._answered and self._rollout.settled):
+        if self._chosen is None or not self._answered:
             return late and self._ask(now)
-        carried = np.maximum(
-            capacity_of(self._fleet.problem, self._rollout.counts(self._rollout.hosts)), self._chosen.plan.problem.demand
-        )
+        settled = self._rollout.settled
+        hosts = self._rollout.hosts if settled else self._rollout.aimed_at
+        carried = np.maximum(capacity_of(self._fleet.problem, self._rollout.counts(hosts)), self._chosen.plan.problem.demand)
         bursts = self.settings.bursts & (self._forecast.quick > carried)
         seen = self._forecast.n_seen * self.settings.look
-        if self._guessed and seen >= GUESSED:
+        if settled and self._guessed and seen >= GUESSED:
             bursts, self._guessed = np.full(len(bursts), self.settings.bursts), False
         return bool(late or bursts.any()) and self._ask(now, bursts)
 

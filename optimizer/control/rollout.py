@@ -71,6 +71,11 @@ class Rollout:
         return np.where(self._loads != IDLE, self._loads, self.hosts)
 
     @property
+    def aimed_at(self) -> Counts:
+        """What each device is to host, (n_devices,)."""
+        return self._target.copy()
+
+    @property
     def settled(self) -> bool:
         """Whether every device that is there has what it is to have."""
         return bool((self.hosts == self._target)[self.there].all())

@@ -500,6 +500,16 @@ def test_a_plan_is_asked_for_when_a_period_has_passed_and_once_alone():
     assert made.see(6.0, np.array([20.0, 10.0])).plan_wanted
 
 
+def test_a_burst_that_the_placement_on_the_way_does_not_carry_asks_for_a_plan_before_that_is_there():
+    before, after = placement([2, 0, 1, 0], [1, 0, 1, 0]), placement([2, 0, 1, 0], [1, 0, 0, 1])
+    made, _ = begun(scripted(before, after), period=1e6)
+    assert made.see(1.0, np.array([20.0, 10.0])).plan_wanted
+    made.adopt(1.5, made.decide())
+    assert not made.settled
+    assert not made.see(2.0, np.array([20.0, 80.0])).plan_wanted  # more than the second family has, and less than it will have
+    assert made.see(3.0, np.array([300.0, 80.0])).plan_wanted and not made.settled
+
+
 def test_a_look_that_comes_a_little_early_is_the_periods_all_the_same():
     """A live clock is not the simulated one: a plan is not put off for another look by a millisecond."""
     made, _ = begun(period=3.0, bursts=False, look=1.0)
