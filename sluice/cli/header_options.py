@@ -24,10 +24,10 @@ header_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option
 )
 
 
-def require_header(option: str, name: str, told: str) -> None:
-    """Refuse a name that no header has, and what else was ``told`` where it is not visible."""
+def require_header(option: str, name: str, told: str, shown: str) -> None:
+    """Refuse a name that no header has, and what else was ``told`` where it is not visible; it is named as ``shown``."""
     allowed = "a name of letters, digits and ! # $ % & ' * + - . ^ _ ` | ~, and visible characters after it"
-    require(re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) is not None and told.isprintable(), option, name, allowed)
+    require(re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) is not None and told.isprintable(), option, shown, allowed)
 
 
 def require_content_type(text: str) -> None:
@@ -41,9 +41,10 @@ def read_headers(told: Sequence[str]) -> dict[str, str]:
     found = {}
     for header in told:
         name, colon, value = header.partition(":")
+        shown = re.split(r"[:=\s]", header.strip(), maxsplit=1)[0]  # a value may stand behind what parts others from their names
         if not colon or not name.strip():
-            raise InvalidInput("--header", header.partition(" ")[0], "NAME:VALUE")
-        require_header("--header", name.strip(), header)
+            raise InvalidInput("--header", shown, "NAME:VALUE")
+        require_header("--header", name.strip(), header, shown)
         named = name.strip().lower()
         require(named not in FRAMING, "--header", named, "none that says where the body ends, which each request does by itself")
         require(named not in found, "--header", named, "each header once")
