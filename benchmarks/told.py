@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ Number = TypeVar("Number", int, float)
 
 def positive(text: str) -> float:
     """A number above 0."""
-    return _read(float, text, lambda value: value > 0, "a number > 0")
+    return _read(float, text, lambda value: 0 < value < math.inf, "a number > 0")
 
 
 def count(text: str) -> int:

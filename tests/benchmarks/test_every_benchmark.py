@@ -76,6 +76,7 @@ def test_a_mistake_is_refused_as_misuse_with_what_to_write_instead(
         ("soak --minutes -3", "argument --minutes: '-3' is not allowed; allowed: a whole number >= 1"),
         ("bodies abc", "argument seconds: 'abc' is not allowed; allowed: a number > 0"),
         ("throttling --seconds 0", "argument --seconds: '0' is not allowed; allowed: a number > 0"),
+        ("flood --seconds inf", "argument --seconds: 'inf' is not allowed; allowed: a number > 0"),
         ("control_day --rate nan", "argument --rate: 'nan' is not allowed; allowed: a number > 0"),
         ("deployed none.csv --sleeper", "argument traces: 'none.csv' is not allowed; allowed: a file that exists"),
         ("change_tests rates", "argument tests: 'rates' is not allowed; allowed: rate, burstiness, promise, service"),
