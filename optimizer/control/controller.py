@@ -250,12 +250,11 @@ class FleetController:
         late = now >= self._asked_at + self.settings.period - self.settings.look / 2  # at the look that is next to it
         if self._chosen is None or not self._answered:
             return late and self._ask(now)
-        settled = self._rollout.settled
-        hosts = self._rollout.hosts if settled else self._rollout.aimed_at
-        carried = np.maximum(capacity_of(self._fleet.problem, self._rollout.counts(hosts)), self._chosen.plan.problem.demand)
+        aimed_at = self._rollout.counts(self._rollout.aimed_at)
+        carried = np.maximum(capacity_of(self._fleet.problem, aimed_at), self._chosen.plan.problem.demand)
         bursts = self.settings.bursts & (self._forecast.quick > carried)
         seen = self._forecast.n_seen * self.settings.look
-        if settled and self._guessed and seen >= GUESSED:
+        if self._rollout.settled and self._guessed and seen >= GUESSED:
             bursts, self._guessed = np.full(len(bursts), self.settings.bursts), False
         return bool(late or bursts.any()) and self._ask(now, bursts)
 

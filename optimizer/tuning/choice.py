@@ -51,7 +51,7 @@ def choose(tried: Sequence[Tried], serving: Tried | None, requests: float) -> Ch
 def most_likely_keeps(one: Tried, sure_price: float) -> bool:
     """Whether a plan is worth comparing with one that surely keeps the promise for this price (USD per request).
 
-    Where that is ``DEAR``, it is enough that no more were late than is allowed.
+    Where that is more than ``DEAR`` times its own, it is enough that no more were late than is allowed.
     """
     if DEAR * one.price < sure_price:
         return one.most_used <= 1
