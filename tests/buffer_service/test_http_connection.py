@@ -387,6 +387,21 @@ def test_what_is_no_request_is_refused_with_a_status(sent, status, size):
     assert END not in events and http.receive(0.0, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n") == []
 
 
+@pytest.mark.parametrize("size", [1 << 30, 7, 1])
+def test_empty_lines_before_a_request_are_passed_over_and_each_request_of_a_connection_has_its_own_protocol(size):
+    http = connection()
+
+    def sent(what):
+        return [event for at in range(0, len(what), size) for event in http.receive(0.0, what[at : at + size])]
+
+    for path in (b"/a", b"/b"):
+        begun, end = sent(b"\r\n\r\nGET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path)
+        assert begun.path == path.decode() and end is END
+        answer(http)
+    (refused,) = sent(b"\r\nGET /b RTSP/1.1\r\nhost: x\r\n\r\n")
+    assert refused.status == HTTPStatus.BAD_REQUEST
+
+
 def test_blanks_around_a_value_are_no_part_of_it():
     head = b"GET / HTTP/1.1\r\nhost: x \r\nx-api-key: \t a key \t \r\nempty: \r\n\r\n"
     begun, end = connection().receive(0.0, head)

@@ -351,6 +351,38 @@ async def test_what_is_no_answer_to_what_was_asked_ends_the_connection(server, s
         assert pipe.ended
 
 
+async def test_who_waits_learns_what_a_server_said_that_was_asked_nothing(server):
+    async with pipe_to(server.url) as pipe:
+        await ask(pipe, "first")
+        server.connections[0].write(b"-ERR max number of clients reached\r\n")
+        await pipe.closed
+        with pytest.raises(redis.ConnectionError, match="not what was asked for .*max number of clients reached"):
+            ask(pipe, "second")
+
+
+class Silent(asyncio.Transport):
+    """A connection that its loop closes without a word."""
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        """Nothing is written."""
+
+    def abort(self):
+        """It is closed already."""
+
+
+async def test_a_pipe_whose_beginning_fails_once_there_is_a_connection_is_closed_then():
+    class Failing(Endpoint):
+        async def connect(self, protocol, within):
+            protocol.connection_made(Silent())
+            raise OSError("no longer there")
+
+    pipe = Pipe(Failing("redis://127.0.0.1:1/0"), ("INFO", "replication"), lambda told: None, 20.0)
+    with pytest.raises(redis.ConnectionError, match="no longer there"):
+        await ask(pipe, "first")
+    async with asyncio.timeout(5):
+        await pipe.close()
+
+
 @contextmanager
 def full_server():
     """The address of a server that refuses each connection as Redis does one too many."""
