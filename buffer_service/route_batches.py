@@ -239,6 +239,8 @@ class RouteBatches:
         while (part := batch.next_part(now, self._facts.wanted, self._at_once(now, batch))) is not None:
             self._ask(now, batch_id, batch, part)
         if batch.asked:
+            if self._facts.retired:  # which follows no plan any more: nobody else tells of its further parts
+                self.hasten()
             return
         if batch.parts:
             self._rest_until(batch_id, min(batch.parts[-1].due, now + LONGEST_BACKOFF))  # who waits may be gone before it is due

@@ -64,7 +64,7 @@ def plan_fleet(
         that are no share; arrivals of an unknown family.
     """
     enough = "a factor of the demand, at least 1, as the demand comes first"
-    meant = "" if headroom is None or not 0 < headroom < 1 else f"; did you mean {1 + headroom:g}?"
+    meant = "" if headroom is None or not 0 < headroom < 0.5 else f"; did you mean {1 + headroom:g}?"
     require(headroom is None or 1 <= headroom < math.inf, "headroom", headroom, enough + meant)
     require(violations is None or 0 < violations < 1, "violations", violations, "a share strictly between 0 and 1")
     require(batching in DEPLOYABLE, "batching", batching, ", ".join(DEPLOYABLE))

@@ -414,6 +414,16 @@ def test_a_batch_of_a_route_that_the_plan_has_no_more_is_given_up_when_it_is_ove
     assert hasten == (invocation.batch_id, invocation.part, 1.0 + OVERDUE * 0.5)
 
 
+def test_what_a_route_that_the_plan_has_no_more_asks_for_in_smaller_parts_is_given_up_when_it_is_overdue():
+    bench, invocation = served_by("http://a")
+    bench.state.retire(1.5)
+    bench.state.turn(1.5, may_call=False)
+    bench.state.served(1.6, invocation.batch_id, Failure(Cause.TOO_LARGE, "too large"), invocation.part)
+    turn = bench.state.turn(1.6, may_call=False)
+    assert len(turn.invoke) == len(turn.hasten) == 1
+    assert turn.hasten[0] == (invocation.batch_id, turn.invoke[0].part, pytest.approx(1.6 + OVERDUE * 0.5))
+
+
 def test_a_batch_at_workers_beside_others_that_the_plan_has_alone_now_is_given_up_when_it_is_overdue():
     bench = Bench(function="http://a")
     alone, beside = bench.route, Beside("http://b", bench.route.policy)
