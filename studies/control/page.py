@@ -60,7 +60,8 @@ def page(rows: Sequence[Row]) -> str:
                 mean among those that use at most half of what the promise allows to be late. One that is not sure of the
                 promise, of which it used no more than half where it was rehearsed, is taken where to be sure costs more than it is
                 worth: a window that breaks the promise counts as five more, in proportion to its chance beyond the one per cent,
-                and what a change costs in as long as the plan in force has served comes to it.""",
+                and what a change costs in as long as the plan in force has served comes to it. Where to be sure costs more than
+                twice as much, so is one that used up to all of it: no batching is sure at a multiple of the cost.""",
                 """**It changes little.** Another plan comes where what it saves, with 95 % confidence on the same
                 arrivals, in as long as the plan in force has served, five minutes at the least and an hour at the most, is more
                 than its cold environments cost; no more than once a minute, and not before requests have come at that rate for
