@@ -63,15 +63,16 @@ HELP = {"-h", "--help"}
 
 def run(arguments: Sequence[str]) -> None:
     """The benchmarks that the arguments name, with the options that follow one name; those of `make bench` where none is named."""
-    if arguments and arguments[0] in HELP:
-        print(f"{__doc__}\nNAME: {', '.join(BENCHMARKS)}")
-        return
     smoke = arguments[:1] == ["--smoke"]
     if smoke:
         os.environ[VARIABLE] = "1"  # before any is imported: it is read where their constants stand
     rest = list(arguments[smoke:])
     names = rest[: next((i for i, word in enumerate(rest) if word not in BENCHMARKS), len(rest))]
     options = rest[len(names) :]
+    helps = not HELP.isdisjoint(options)
+    if helps and not names:
+        print(f"{__doc__}\nNAME: {', '.join(BENCHMARKS)}")
+        return
     if options and not names:
         near = difflib.get_close_matches(options[0], (*BENCHMARKS, "--smoke"), n=1)
         _refuse(options[0], ", ".join(BENCHMARKS) + "".join(f"; did you mean {word}?" for word in near))
@@ -80,7 +81,7 @@ def run(arguments: Sequence[str]) -> None:
     for name in names or IN_TURN:
         sys.argv = [f"python -m benchmarks {name}", *options]
         benchmark = importlib.import_module(f"benchmarks.{name}")
-        if not HELP.isdisjoint(options):
+        if helps:
             print(benchmark.__doc__)
         if not hasattr(benchmark, "argparse"):  # it reads no options
             argparse.ArgumentParser(sys.argv[0]).parse_args(options)

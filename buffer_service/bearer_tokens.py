@@ -27,7 +27,7 @@ import msgspec
 
 from sluice.batching.documents import without_mark
 from sluice.batching.errors import InvalidInput, ModelNotAllowed, TokenRefused, require
-from sluice.batching.urls import without_password
+from sluice.batching.urls import without_query
 
 try:
     from joserfc import jws
@@ -200,7 +200,7 @@ class JwksFollower:
 
     def __init__(self, where: str, tokens: BearerTokens) -> None:
         self._where = where
-        self._shown = without_password(where).partition("?")[0]  # which may hold what lets in who has it
+        self._shown = without_query(where)
         self._tokens = tokens
         self._wanted = asyncio.Event()
         self._said = ""
@@ -250,6 +250,5 @@ class _OnlyTls(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, request: Any, response: Any, code: int, message: str, headers: Any, to: str) -> Any:
         if not to.startswith("https:"):
-            shown = without_password(to).partition("?")[0]
-            raise InvalidInput("SLUICE_JWT_JWKS", shown, "an address that leads nowhere but to https:")
+            raise InvalidInput("SLUICE_JWT_JWKS", without_query(to), "an address that leads nowhere but to https:")
         return super().redirect_request(request, response, code, message, headers, to)

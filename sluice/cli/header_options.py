@@ -14,6 +14,7 @@ CREDENTIALS = frozenset(("authorization", "cookie", "proxy-authorization", "x-ap
 """Headers that are for the buffer, and for nobody behind it."""
 
 FRAMING = frozenset(("content-length", "transfer-encoding"))
+"""Headers that say where a body ends."""
 
 header_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--header",
@@ -24,10 +25,15 @@ header_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option
 )
 
 
-def require_header(option: str, name: str, told: str, shown: str) -> None:
-    """Refuse a name that no header has, and what else was ``told`` where it is not visible; it is named as ``shown``."""
+def require_header(option: str, name: str, told: str, shown: str | None = None) -> None:
+    """Refuse a name that no header has; ``told`` is what was written, and is not ``shown`` where that is something else."""
     allowed = "a name of letters, digits and ! # $ % & ' * + - . ^ _ ` | ~, and visible characters after it"
-    require(re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) is not None and told.isprintable(), option, shown, allowed)
+    require(
+        re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) is not None and told.isprintable(),
+        option,
+        told if shown is None else shown,
+        allowed,
+    )
 
 
 def require_content_type(text: str) -> None:

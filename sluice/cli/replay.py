@@ -87,7 +87,7 @@ def command(
     later = "none: an answer that is fetched later is not waited for, and 202 is no answer"
     prefers = named.get("prefer", "").lower()
     require("respond-async" not in prefers, "--header", f"prefer: {named.get('prefer')}", later)
-    require_header("--size-header", size_header, size_header, size_header)
+    require_header("--size-header", size_header, size_header)
     require_content_type(content_type)
     require(timeout > 0, "--timeout", timeout, "a number of seconds > 0")
     observed = trace.read()

@@ -36,8 +36,7 @@ _DEFAULT = re.compile(r'^  (\w+): \{Type: [^,]+, Default: "?([^",}]*)', re.MULTI
 _HANDLER = "def handler(event, context): return event"
 _TRUST = {"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}]}
 
-_URLS: list[str] = []  # of the account that is there, if one is
-_STACKS: set[str] = set()  # that it has
+_STACKS: dict[str, set[str]] = {}  # of the account that is there, if one is, by its URL
 
 
 @contextlib.contextmanager
@@ -123,9 +122,10 @@ def aws_account(model: str, plan: Plan | None = None, stack: str = STACK, **para
     """
     with _served() as url, pytest.MonkeyPatch.context() as patch:
         _enter(patch, url)
-        require(stack not in _STACKS, "stack", stack, f"a stack that the account has not yet; it has {', '.join(sorted(_STACKS))}")
+        there = _STACKS[url]
+        require(stack not in there, "stack", stack, f"a stack that the account has not yet; it has {', '.join(sorted(there))}")
         account = Account(url, model, stack, parameters)
-        _STACKS.add(stack)
+        there.add(stack)
         _make(stack, account.functions, url)
         if plan is not None:
             account.put_plan(plan)
@@ -135,8 +135,8 @@ def aws_account(model: str, plan: Plan | None = None, stack: str = STACK, **para
 @contextlib.contextmanager
 def _served() -> Iterator[str]:
     """The URL of an empty account; of that of the block around this one, where there is one."""
-    if _URLS:
-        yield _URLS[-1]
+    if _STACKS:
+        yield next(iter(_STACKS))
         return
     from moto.server import ThreadedMotoServer  # slow to import
 
@@ -145,10 +145,9 @@ def _served() -> Iterator[str]:
     try:
         url = "http://{}:{}".format(*server.get_host_and_port())
         urlopen(Request(f"{url}/moto-api/reset", method="POST")).close()  # its state is that of the process
-        _URLS.append(url)
+        _STACKS[url] = set()
         yield url
     finally:
-        _URLS.clear()
         _STACKS.clear()
         server.stop()
 
@@ -164,9 +163,8 @@ def _enter(patch: pytest.MonkeyPatch, url: str) -> None:
 
 def _make(stack: str, functions: Collection[str], url: str) -> None:
     """The functions of a stack, each with the alias that plans name."""
-    role = boto3.client("iam").create_role(RoleName=f"{stack}-functions", AssumeRolePolicyDocument=json.dumps(_TRUST))["Role"][
-        "Arn"
-    ]
+    made = boto3.client("iam").create_role(RoleName=f"{stack}-functions", AssumeRolePolicyDocument=json.dumps(_TRUST))
+    role = made["Role"]["Arn"]
     package = io.BytesIO()
     with zipfile.ZipFile(package, "w") as archive:
         archive.writestr("handler.py", _HANDLER)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
-from sluice.batching.policy import size_or_timeout
+from sluice.batching.policy import Policy, size_or_timeout
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation.batch_means import NextShare, share_of_next
 from sluice.optimizer.simulation.event_loop import simulate_deployment
@@ -19,7 +19,7 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.rehearsal import broken_windows
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans
-from sluice.optimizer.tuning.trials import Trials
+from sluice.optimizer.tuning.trials import Trials, Tried
 
 SLO = Slo(0.6, 95)
 SIZES = 1, 2, 4, 8, 16, 32
@@ -41,6 +41,16 @@ def bursts(every: float, n: int, *, base: float = 2.0, peak: float = 60.0, lengt
         times.append(every * k + rng.uniform(0, every, rng.poisson(base * every)))
         times.append(every * (k + 0.4) + rng.uniform(0, length, rng.poisson(peak * length)))
     return 1.7e9 + np.sort(np.concatenate(times))
+
+
+def tried_with_no_batching(setup: TuningSetup, times: Array, policy: Policy) -> tuple[Trials, Tried, Tried]:
+    """A decision after these arrivals, with a plan of this policy and one that does not batch."""
+    assert setup.profile is not None
+    plan = Plan(model="m", function="f-1769", policy=PolicyDocument.of(policy), slo=setup.slos[0], memory_mb=1769)
+    trials = Trials(setup, TuningSettings(), setup.profile, float(times[-1]), 0.0, times)
+    batches, alone = (trials.tried(each) for each in (Proposal("batches", plan), unbatched(setup)[0]))
+    assert batches is not None and alone is not None
+    return trials, batches, alone
 
 
 def late_by_window(run: ControlledRun, within: float, window: float = 300.0) -> Array:
@@ -80,12 +90,7 @@ def test_a_little_more_certainty_is_not_bought_at_a_multiple_of_the_cost(seed: i
 
 def test_nor_where_most_of_what_is_allowed_was_late_and_certainty_costs_more_than_the_windows_that_would_break() -> None:
     setup, times = setup_of(slo=Slo(0.6, 97)), bursts(300, 6, base=3.0)
-    assert setup.profile is not None
-    table = PolicyDocument.of(size_or_timeout(16, 0.1))
-    plan = Plan(model="m", function="f-1769", policy=table, slo=setup.slos[0], memory_mb=1769)
-    trials = Trials(setup, TuningSettings(), setup.profile, float(times[-1]), 0.0, times)
-    batches, alone = (trials.tried(each) for each in (Proposal("batches", plan), unbatched(setup)[0]))
-    assert batches is not None and alone is not None
+    trials, batches, alone = tried_with_no_batching(setup, times, size_or_timeout(16, 0.1))
     trials.compare([batches, alone], {"f-1769"})
     assert alone.keeps and not batches.keeps and 0.5 < batches.most_used < 1
     assert alone.price > 2.5 * batches.price
@@ -108,12 +113,7 @@ def test_a_plan_whose_batches_fill_in_bursts_alone_is_not_sure_of_a_median_that_
     bursty = np.concatenate([100 * k + rng.uniform(0, 20, 500) for k in range(12)])
     quiet = rng.uniform(1200, 1800, 600)
     times = 1.7e9 + np.sort(np.concatenate([bursty, quiet]))
-    assert setup.profile is not None
-    table = PolicyDocument.of(size_or_timeout(4, 1.2))
-    plan = Plan(model="m", function="f-1769", policy=table, slo=setup.slos[0], memory_mb=1769)
-    trials = Trials(setup, TuningSettings(), setup.profile, float(times[-1]), 0.0, times)
-    waits, calm = (trials.tried(each) for each in (Proposal("waits", plan), unbatched(setup)[0]))
-    assert waits is not None and calm is not None
+    trials, waits, calm = tried_with_no_batching(setup, times, size_or_timeout(4, 1.2))
     assert waits.keeps and waits.runs[0].late[0].value < 0.2  # by the mean over requests
     trials.compare([waits, calm], set())
     assert not waits.keeps and waits.chance_of_breaking > 0.15
