@@ -216,7 +216,8 @@ async def test_a_certificate_of_another_host_is_not_believed(certificate, tls):
     assert "certificate is not valid for 'localhost'" in said
 
 
-async def test_who_is_asked_for_a_certificate_shows_the_one_that_the_url_names(function, certificate, tls):
+async def test_who_is_asked_for_a_certificate_shows_the_one_that_the_url_names(function, certificate, tls, monkeypatch):
+    monkeypatch.setattr(redis_servers, "COMMAND_TIMEOUT", 10.0)  # a busy machine stands still for a second
     tls.verify_mode = ssl.CERT_REQUIRED
     tls.load_verify_locations(certificate[1])
     key, cert = certificate
