@@ -14,7 +14,7 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
     gone                            of the members that wait, the first that is equal leaves, and its losses are forgotten, as of
                                     those that are dropped; others are ignored
     arrivals                        as many as fit are accepted, in order; they arrived when they came, as long ago as their ages
-                                    say, and are recorded
+                                    say, and are recorded; their holds run ``early`` by so much
     then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes; from some tables so
                                     many batches ``at_most``, and with servers that are ``ejected`` as if they were busy
     measured                        the batches are recorded, whatever else the call brings
@@ -106,6 +106,7 @@ class QueueState:
         arrivals, ages = events.arrivals[:accepted], array("f", events.ages[:accepted])
         if accepted and limits.arrivals_kept and not events.recorded:
             self.record.note(now, ages or (0.0,) * accepted, limits.arrivals_kept, events.sizes[:accepted])
+        begun = [max(age, 0.0) + events.early for age in ages or (0.0,) * accepted]
         if events.direct:
             self.taken += len(events.direct)
             if limits.arrivals_kept:
@@ -113,11 +114,11 @@ class QueueState:
         if events.measured and limits.batches_kept:
             self.batches.note(now, events.measured, limits.batches_kept)
         if events.leaving:
-            batcher.accept(now, arrivals, ages=ages)
+            batcher.accept(now, arrivals, ages=begun)
             if events.serving is not None and not events.serving:
                 del self.seen[process]
             return self._outcome(batcher, now, (accepted, [], [], dead, None), events, all_lend)
-        step = batcher.advance(now, arrivals, at_most=events.at_most, ages=ages, ejected=events.ejected)
+        step = batcher.advance(now, arrivals, at_most=events.at_most, ages=begun, ejected=events.ejected)
         for member in step.dropped:
             self.attempts.pop(member[:ID_LENGTH], None)
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]

@@ -284,7 +284,7 @@ class RedisQueue:
             arguments += (self._batches_kept, len(events.measured), pack_batches(events.measured))
         else:
             arguments += (0, 0, "")
-        arguments += (events.refused, pack_floats(events.direct), _by_place(events.ejected))
+        arguments += (events.refused, pack_floats(events.direct), _by_place(events.ejected), events.early)
         arguments += events.completed
         arguments += serving or ()
         arguments += events.gone

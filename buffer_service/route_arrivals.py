@@ -30,9 +30,12 @@ a slack or a size take the way through the queue.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from sluice.batching import Policy
 from sluice.buffer_service.admission import FRESH
+from sluice.buffer_service.hold_lateness import HoldLateness
+from sluice.buffer_service.members import member_id
 from sluice.buffer_service.results import ADDRESS
 from sluice.buffer_service.route_batches import RouteBatches
 from sluice.buffer_service.route_facts import Caller, RouteFacts
@@ -72,6 +75,8 @@ class RouteArrivals:
         self._hold_began = -math.inf  # and when that began
         self._came_at = -math.inf  # when the last did
         self._between = FILLED  # seconds between two of them, on average; where it is longer, so long
+        self.lateness = HoldLateness()
+        """By how much batches leave later than their hold ends."""
         self.follow(facts.rule)
 
     def follow(self, rule: Policy) -> None:
@@ -172,6 +177,14 @@ class RouteArrivals:
         self._hold_began = -math.inf
         if wake_at < NEVER and self._alone is not None:
             self._hold_began = wake_at - self._alone.hold[self._alone.row(waited)]
+
+    def released(self, now: float, members: Sequence[bytes]) -> None:
+        """These left the queue at a call that brought nobody, and nobody stays: as their hold ended, where it is known here."""
+        table, first = self._alone, self._facts.waiting.get(member_id(members[0]))
+        if table is None or table.servers is not None or self.slacks_told or first is None:
+            return
+        if 0 < (hold := table.hold[table.row(len(members))]) < math.inf:
+            self.lateness.seen(now - first.came - hold)
 
     # -- who leaves past the queue
 

@@ -490,8 +490,8 @@ class RouteState:
             return replace(moving, measured=self._batches.brought(now, asked.goodbye), refused=asked.refused, ejected=ejected)
         members, ages = [member for _, member in asked.arrivals], [now - came for came, _ in asked.arrivals]
         sizes = member_sizes(members) if self._arrivals.sizes_told else ()
-        measured = self._batches.brought(now, asked.goodbye)
-        told = sizes, at_most, measured, asked.refused, [now - came for came in asked.direct], ejected
+        measured, direct = self._batches.brought(now, asked.goodbye), [now - came for came in asked.direct]
+        told = sizes, at_most, measured, asked.refused, direct, ejected, self._arrivals.lateness.seconds
         return Events(members, asked.completed, serving, leaving, ages, False, asked.gone, *told)
 
     # -- what the queue answered
@@ -514,6 +514,8 @@ class RouteState:
             full = QueueFull(self._facts.model, self._limits.max_queue_length)
             self._turn_away([member_id(member) for _, member in asked.arrivals[outcome.accepted :]], full)
             self._refused += len(asked.arrivals) - outcome.accepted
+        if len(outcome.batches) == 1 and not (asked.arrivals or asked.adoptions or asked.install or outcome.queue_length):
+            self._arrivals.released(now, outcome.batches[0].members)
         for batch in outcome.batches:
             self._batches.take(now, batch)
         self._heed_batches(now)

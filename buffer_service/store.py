@@ -80,7 +80,7 @@ class Events:
     batches, of this route, whose ``ended_at`` counts from this call. So many requests were ``refused`` since the last, as too many
     waited: they are in no record, and whoever plans is to know of them. ``direct`` says, as ``ages`` do, when those came who left
     in batches of this process without having waited at the queue: they are recorded, and count as taken; none come with
-    ``recorded`` arrivals.
+    ``recorded`` arrivals. The holds of the arrivals, but not their record, run so many seconds ``early`` (``hold_lateness.py``).
     """
 
     arrivals: Sequence[bytes] = ()
@@ -96,6 +96,7 @@ class Events:
     refused: int = 0
     direct: Sequence[float] = ()
     ejected: Sequence[tuple[int, int]] = ()
+    early: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

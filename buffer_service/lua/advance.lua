@@ -38,6 +38,7 @@
 --       17 requests that were refused since the last call
 --       18 the ages at this call, '<f' seconds each, of requests that left without having been here, which are recorded and count as taken
 --       19 'PLACE:NUMBER,' for each table so many of whose servers are ejected, which count as busy but for its last
+--       20 seconds by which the holds of the arriving members run early
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- The next to leave is the head of 3 or of 12, whose hold begins first, of equals that of 3.
@@ -188,7 +189,7 @@ local function pop(count)
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
-local argument = 19
+local argument = 20
 for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -326,11 +327,11 @@ end
 -- Arrivals, as many as fit.
 local accepted = math.max(0, math.min(#ARGV - argument, tonumber(ARGV[4]) - waiting))
 if accepted > 0 then
-  local stamps, arrivals, ages = {}, {}, ARGV[11]
+  local stamps, arrivals, ages, early = {}, {}, ARGV[11], tonumber(ARGV[20])
   for i = 1, accepted do
     local member = ARGV[argument + i]
     local slack = slack_of(member)
-    local came = now - math.max(0, (struct.unpack('<f', ages, 4 * i - 3)))
+    local came = now - (math.max(0, (struct.unpack('<f', ages, 4 * i - 3))) + early)
     if slack ~= 0 then
       if n_with_slack == 0 and #arrivals == i - 1 then may_line_up() end -- before the first
       line_up(came + slack, member)

@@ -77,7 +77,8 @@ class QueueInWords:
         room = max(0, limits.max_queue_length - len(self.waiting))
         expect("accepted", outcome.accepted, min(room, len(events.arrivals)))
         for i, member in enumerate(events.arrivals[:room]):
-            came = now - struct.unpack("f", struct.pack("f", events.ages[i] if events.ages else 0.0))[0]
+            (age,) = struct.unpack("f", struct.pack("f", events.ages[i] if events.ages else 0.0))
+            came = now - (age + events.early)
             if slack(member):
                 self.with_slack.setdefault(member, came + slack(member))
             else:

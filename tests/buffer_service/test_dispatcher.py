@@ -414,6 +414,32 @@ async def test_a_plan_that_comes_while_another_is_being_installed_is_installed_t
 
 
 @in_virtual_time
+async def test_however_long_the_way_to_the_queue_is_batches_leave_as_their_hold_ends(function):
+    class FarStore(MemoryStore):
+        def queue(self, model, limits, route=""):
+            queue = super().queue(model, limits, route)
+            advance = queue.advance
+
+            async def from_afar(events, now=None):
+                await asyncio.sleep(0.001)
+                outcome = await advance(events, now)
+                await asyncio.sleep(0.001)
+                return outcome
+
+            queue.advance = from_afar
+            return queue
+
+    loop, latencies = asyncio.get_running_loop(), []
+    async with serving(function, constructors.size_or_timeout(8, 0.05), FarStore(memory(), new_process_name())) as buffer:
+        for _ in range(80):
+            began = loop.time()
+            assert (await buffer.post("/models/m", b"1"))[0] == 200
+            latencies.append(loop.time() - began)
+            await asyncio.sleep(0.05)
+    assert latencies[0] >= 0.053 and latencies[-1] == pytest.approx(0.05, abs=0.0011)  # the loop's timers tick in milliseconds
+
+
+@in_virtual_time
 async def test_draining_answers_who_waits_here_and_elsewhere_and_frees_the_server(function):
     release = asyncio.Event()
 

@@ -20,6 +20,7 @@ from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.arrival_record import ArrivalRecord
 from sluice.buffer_service.batch_record import BROUGHT_EVERY, BROUGHT_WITHIN, BatchRecord
 from sluice.buffer_service.batch_state import Cause, Failure
+from sluice.buffer_service.hold_lateness import LATEST, WEIGHT
 from sluice.buffer_service.members import decode_member, encode_member, is_ticket, member_id, ticket_length
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_servers import Away
@@ -117,6 +118,7 @@ STATES = [
     "route_life",
     "idle_rounds",
     "results",
+    "hold_lateness",
 ]
 
 
@@ -192,6 +194,50 @@ def test_the_next_turn_is_due_when_the_queue_said_and_three_times_in_a_lease():
     bench.state.called(0.4, Outcome(epoch="1"))
     assert bench.state.turn(0.4).wake_at == LIMITS.lease / 3
     assert bench.call(LIMITS.lease / 3).events.serving == []
+
+
+def left_late(bench, now, late, hold=0.1):
+    """Two come, and their batch leaves so many seconds after the hold of the first is over; how early holds run from then on."""
+    bench.come(now, 2)
+    members = bench.call(now).events.arrivals
+    bench.state.called(now, Outcome(2, wake_in=hold, queue_length=2, epoch="1"))
+    assert bench.call(now + hold).events.arrivals == []
+    bench.state.called(now + hold + late, Outcome(0, [Released(f"b{now}", list(members))], epoch="1"))
+    ids = [member_id(member) for member in members]
+    bench.state.served(now + hold + late, f"b{now}", answers(ids))
+    for request_id in ids:
+        bench.waiting.pop(request_id)
+    bench.come(now + 1)
+    events = bench.call(now + 1).events
+    bench.state.called(now + 1, Outcome(0, epoch="1"))
+    bench.waiting.clear()
+    return events.early
+
+
+def test_holds_run_earlier_by_as_much_as_batches_leave_later_than_they_end():
+    bench = Bench(constructors.size_or_timeout(4, 0.1), others=1).begun()
+    early = 0.0
+    for i in range(60):
+        before, early = early, left_late(bench, 2.0 * i, 0.002 - early)
+        assert early == pytest.approx(before + WEIGHT * (0.002 - before))
+    assert early == pytest.approx(0.002, abs=1e-5)
+    assert left_late(bench, 200.0, -0.05) == 0.0, "nothing is held for longer than its table says"
+    for i in range(60):
+        early = left_late(bench, 300.0 + 2 * i, 0.03)
+    assert early == LATEST, "who is so late has another trouble"
+
+
+def test_whose_batch_leaves_as_it_is_full_or_as_others_come_says_nothing_of_how_late_holds_end():
+    bench = Bench(constructors.size_or_timeout(4, 0.1), others=1).begun()
+    bench.batch(1.0, 4)  # full
+    bench.come(2.0, 2)
+    first = bench.call(2.0).events.arrivals
+    bench.state.called(2.0, Outcome(2, wake_in=0.1, queue_length=2, epoch="1"))
+    bench.come(2.2)
+    second = bench.call(2.2).events
+    bench.state.called(2.2, Outcome(1, [Released("b2", [*first, *second.arrivals])], epoch="1"))
+    bench.come(3.0)
+    assert second.early == bench.call(3.0).events.early == 0.0
 
 
 def test_who_comes_while_every_server_has_a_batch_of_this_process_is_brought_by_the_call_that_ends_it():

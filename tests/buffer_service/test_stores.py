@@ -661,15 +661,19 @@ stimuli_by_a_clock_that_is_set = st.lists(
     slacks=st.just([0.0])
     | st.lists(ticks | ticks.map(lambda slack: 8 * slack) | ticks.map(lambda slack: -slack), min_size=1, max_size=5),
     ages=st.just([]) | st.lists(ticks, min_size=1, max_size=5),
+    early=st.just([0.0]) | st.lists(ticks, min_size=1, max_size=3),
 )
 def test_the_specification_the_memory_store_and_the_redis_script_release_the_same_batches(
-    redis_server, tables, events, limit, slacks, ages
+    redis_server, tables, events, limit, slacks, ages, early
 ):
-    asyncio.run(_drive_three_bodies(redis_server.url, tables, events, limit, slacks, ages))
+    asyncio.run(_drive_three_bodies(redis_server.url, tables, events, limit, slacks, ages, early))
 
 
-async def _drive_three_bodies(url, tables, events, limit, slacks, ages):
-    """Under each of the policies in turn, swapped every few events. Slacks and ages are those of one member after the other."""
+async def _drive_three_bodies(url, tables, events, limit, slacks, ages, early):
+    """Under each of the policies in turn, swapped every few events.
+
+    Slacks and ages are those of one member after the other, and each event has one of ``early``.
+    """
     model = uuid.uuid4().hex
     backend = MemoryBackend()
     redis, memory = RedisStore(url, A), MemoryStore(backend, A)
@@ -706,8 +710,11 @@ async def _drive_three_bodies(url, tables, events, limit, slacks, ages):
             sizes = [float(count + i) for i in range(arrivals)] if arrivals % 2 else []
             aged = [ages[(count + i) % len(ages)] for i in range(arrivals)] if ages else []
             ejected = [(place, 1 + arrivals % 3) for place in range(4) if event % 4 == 1 and (arrivals >> place) % 2]
-            step = specification.advance(now, fitting, at_most=at_most, ages=aged[: len(fitting)], ejected=ejected)
+            sooner = early[event % len(early)]
+            begun = [age + sooner for age in aged[: len(fitting)] or [0.0] * len(fitting)]
+            step = specification.advance(now, fitting, at_most=at_most, ages=begun, ejected=ejected)
             brought = Events(members, done, serving, ages=aged, gone=gone, sizes=sizes, at_most=at_most, ejected=ejected)
+            brought = replace(brought, early=sooner)
             for body in bodies:
                 outcome = await body.advance(brought, now=now)
                 assert outcome.accepted == len(fitting)

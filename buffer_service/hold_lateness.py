@@ -1,0 +1,26 @@
+"""By how much batches leave later than their hold ends, which holds are then shorter by.
+
+Between the end of a hold and the batch lies what the way to the queue takes: who comes is dated when he is brought, the time that
+is left is counted from when the queue's answer is here, a timer rings, and the call that releases has its own way. It is one to
+some milliseconds, and of a promise that is kept by waiting to the last moment that is much. Whoever comes is brought as if he had
+come so much earlier, so that batches leave when their table says, whatever the machine and the way.
+
+What may live here: what was seen of that, and the estimate. What may not: a clock, and which batches left by their hold.
+"""
+
+from __future__ import annotations
+
+LATEST = 0.005  # seconds that are made up for at most; who is later has another trouble
+WEIGHT = 1 / 8  # of the last batch in the estimate
+
+
+class HoldLateness:
+    """Of one route on one process."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """By how much who comes is dated earlier."""
+
+    def seen(self, late: float) -> None:
+        """A batch that waited for the end of its hold left so many seconds behind it, with what was made up for; < 0: before."""
+        self.seconds = min(max(self.seconds + WEIGHT * min(late, LATEST), 0.0), LATEST)
