@@ -24,6 +24,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -58,6 +59,7 @@ RATES = usually((10.0, 30.0), smoke=(20.0,))  # requests/s
 SECONDS = usually(60.0, smoke=2.0)
 WINDOW = 100  # requests
 WARM = usually(24, smoke=2)  # requests at once
+STARTING = usually(3.0, smoke=0.5)  # seconds from a plan in force to the first request, in which environments start
 PERCENTILE = 95
 BILLED = ("compute", "requests")  # of a function whose environments are there
 STARTED = (*BILLED, "init")  # of one that nobody has used
@@ -195,16 +197,19 @@ def deployed(name: str, known: Array, ahead: Array, bench: Bench) -> Case:
 def served(plan: Plan, times: Array, bench: Bench) -> tuple[Replay, float]:
     """The requests, sent at these times (s) with this plan in force, and what Lambda bills for them (USD)."""
     cloud = bench.cloud
-    bench.buffer.apply(plan)
     url, body, prices = f"{bench.buffer.url}/models/{NETWORK}", BODY.read_bytes(), default_prices()
     used_by = [*(route.function for route in plan.all_routes), *(beside.function for beside in plan.beside)]
     functions = {function.partition(":")[0] for function in used_by}
     if bench.warm:
+        bench.buffer.apply(plan)
         run(replay(np.zeros(WARM), url, body=body))
+        cloud.reset_usage()
     else:
         for function in functions:
             cloud.forget_environments(function)
-    cloud.reset_usage()
+        cloud.reset_usage()
+        bench.buffer.apply(plan)
+        time.sleep(STARTING)
     live = run(replay(times, url, body=body))
     assert live.answered.all(), live.messages
     used = [cloud.usage(function) for function in functions]

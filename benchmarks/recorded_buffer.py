@@ -79,6 +79,9 @@ class RecordedQueue:
     async def check(self) -> None:
         await self._queue.check()
 
+    async def is_first(self, plan: str) -> bool:
+        return await self._queue.is_first(plan)
+
 
 class RecordedStore:
     """A store whose queues are watched."""

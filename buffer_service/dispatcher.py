@@ -44,6 +44,7 @@ from sluice.buffer_service.route_instructions import (
     Move,
 )
 from sluice.buffer_service.route_state import RouteState
+from sluice.buffer_service.starting import start_environments
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
@@ -129,6 +130,7 @@ class Dispatcher:
         self._left = left
         self._room = room
         self._lease = limits.lease
+        self._digest = digest
         self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
         self._within: dict[tuple[str, int], asyncio.Timeout] = {}  # by batch and part under way, how long it is waited for
         self._until: dict[tuple[str, int], float | None] = {}  # the same of those whose task has not begun, by the loop's clock
@@ -146,6 +148,7 @@ class Dispatcher:
         """Install the policy, announce this process, and serve from then on."""
         for function in self._state.route.functions:
             self._look_at_workers(function)
+        self._start_environments(self._digest)
         self._kick()
 
     def follow(self, route: Route, slo: float | None = None, digest: str = "") -> None:
@@ -155,6 +158,9 @@ class Dispatcher:
         self._state.follow(self._clock(), route, slo, digest)
         for function in route.functions:
             self._look_at_workers(function)
+        if digest != self._digest:
+            self._digest = digest
+            self._start_environments(digest)
         self._kick()
 
     def retire(self) -> None:
@@ -356,6 +362,19 @@ class Dispatcher:
         if self._state.suspensions > suspensions:
             self._telemetry.suspended()
         self._kick()
+
+    def _start_environments(self, digest: str) -> None:
+        route = self._state.route
+        if route.started:
+            self._spawn(
+                start_environments(route.function, route.started, self._state.asked_for, self._invoker, self._is_first(digest))
+            )
+
+    async def _is_first(self, digest: str) -> bool:
+        try:
+            return await self._queue.is_first(digest)
+        except StoreUnavailable:
+            return True  # too many do less harm than none
 
     def _look_at_workers(self, function: str) -> None:
         """Tell the state which workers of a function are ejected."""

@@ -11,7 +11,7 @@ What may live here: what was seen of that, and the estimate. What may not: a clo
 from __future__ import annotations
 
 LATEST = 0.005  # seconds that are made up for at most; who is later has another trouble
-WEIGHT = 1 / 8  # of the last batch in the estimate
+WEIGHT = 1 / 8  # of the last batch in the estimate, and of the first few as much as of each other
 
 
 class HoldLateness:
@@ -20,7 +20,9 @@ class HoldLateness:
     def __init__(self) -> None:
         self.seconds = 0.0
         """By how much who comes is dated earlier."""
+        self._n = 0
 
     def seen(self, late: float) -> None:
         """A batch that waited for the end of its hold left so many seconds behind it, with what was made up for; < 0: before."""
-        self.seconds = min(max(self.seconds + WEIGHT * min(late, LATEST), 0.0), LATEST)
+        self._n += 1
+        self.seconds = min(max(self.seconds + max(WEIGHT, 1 / self._n) * min(late, LATEST), 0.0), LATEST)

@@ -17,7 +17,7 @@ from sluice.buffer_service.arrival_record import ArrivalRecord, Arrivals
 from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.results import Bounds, MemoryResults, Results, ResultsState
-from sluice.buffer_service.store import Events, Limits, Outcome, Queue, queue_name
+from sluice.buffer_service.store import FOLLOWED, Events, Limits, Outcome, Queue, queue_name
 
 RECEIVE_WAIT = 5.0  # seconds one wait for messages lasts
 
@@ -31,6 +31,7 @@ class MemoryBackend:
         self.records: defaultdict[str, ArrivalRecord] = defaultdict(ArrivalRecord)  # by model
         self.batches: defaultdict[str, BatchRecord] = defaultdict(BatchRecord)  # by model
         self.results: defaultdict[str, ResultsState] = defaultdict(ResultsState)  # by model
+        self.followed: dict[str, tuple[str, float]] = {}  # by ``store.queue_name``: a plan's digest, and until when that is known
         self.mailboxes: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
 
     def queue(self, model: str, route: str) -> QueueState:
@@ -96,3 +97,10 @@ class MemoryQueue:
 
     async def check(self) -> None:
         return None
+
+    async def is_first(self, plan: str) -> bool:
+        backend, name = self._backend, queue_name(self._model, self._route)
+        now = backend.clock()
+        followed, until = backend.followed.get(name, ("", 0.0))
+        backend.followed[name] = plan, now + FOLLOWED
+        return followed != plan or now >= until

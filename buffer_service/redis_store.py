@@ -42,7 +42,7 @@ from sluice.buffer_service.redis_results import RedisResults, results_keys
 from sluice.buffer_service.redis_servers import Away, Servers
 from sluice.buffer_service.results import Bounds, Results
 from sluice.buffer_service.settings import NAMESPACE
-from sluice.buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
+from sluice.buffer_service.store import FOLLOWED, Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
 from sluice.buffer_service.trials import Trials
 
 ADVANCE = files("sluice.buffer_service").joinpath("lua/advance.lua").read_text()
@@ -269,6 +269,12 @@ class RedisQueue:
         await self._gate.check()
         if self._refused is not None:
             raise self._refused
+
+    async def is_first(self, plan: str) -> bool:
+        key = self.keys[0].removesuffix("policy") + "followed"
+        set_aside = _set_aside({key: "string"})
+        [followed] = await _ask(self._gate.call, set_aside, ("SET", key, plan, "EX", FOLLOWED, "GET"))
+        return followed is None or cast("bytes", followed) != plan.encode()
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
         self._serial += 1

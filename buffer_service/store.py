@@ -20,6 +20,7 @@ from sluice.buffer_service.results import Bounds, Results
 
 ID_LENGTH = 16
 PROCESS_LENGTH = 8
+FOLLOWED = 300  # seconds for which it is known who followed which plan, about as long as an environment that nobody uses is kept
 
 
 def lends(process: str) -> bool:
@@ -154,6 +155,9 @@ class Queue(Protocol):
 
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless a call that changes the queue would be executed."""
+
+    async def is_first(self, plan: str) -> bool:
+        """Whether nobody followed the plan of this digest here before: no process asked so for it last, within ``FOLLOWED`` s."""
 
 
 class Store(Protocol):

@@ -6,3 +6,6 @@ import time
 
 now = time.perf_counter
 """Seconds; the local Lambda puts one in its place that goes as long as the CPU share of the function would have it."""
+
+sleep = time.sleep
+"""For so many real seconds."""

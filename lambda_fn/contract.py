@@ -18,8 +18,9 @@ that are billed (``billed``), and whether its environment was new (``cold``). A 
 
 ``{"version": 1, "model": "mlp", "describe": true}`` asks what the model takes; the answer's ``metadata`` is the model metadata of
 the Open Inference Protocol v2. ``{"version": 1, "model": "mlp", "ping": true}`` asks for nothing and is answered with no responses,
-whatever the model is: it keeps an environment from being given up. This module stands alone: the function is packaged from this
-folder.
+whatever the model is: it keeps an environment from being given up, and with ``"hold": 0.05`` it is answered after so many seconds
+(at most 1), so that others which come meanwhile start environments of their own. This module stands alone: the function is packaged
+from this folder.
 """
 
 from __future__ import annotations
@@ -90,12 +91,13 @@ NOTHING_MEASURED = Measured()
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What a function is asked: answers to ``items``, to describe its model, or nothing (``ping``)."""
+    """What a function is asked: answers to ``items``, to describe its model, or nothing (``ping``), for ``hold`` seconds."""
 
     model: str
     items: list[Item]
     describe: bool = False
     ping: bool = False
+    hold: float = 0.0
 
 
 NO_BODY = msgspec.Raw(b"")
@@ -119,6 +121,7 @@ class _Request(msgspec.Struct, omit_defaults=True):
     requests: list[_Wire] = []
     describe: bool = False
     ping: bool = False
+    hold: float = 0.0
 
 
 class _Response(msgspec.Struct, omit_defaults=True):
@@ -131,6 +134,7 @@ class _Response(msgspec.Struct, omit_defaults=True):
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises: for what is no JSON or of another shape, for invalid UTF-8 in a string, for nesting without end."""
 
+MAX_HOLD = 1.0  # seconds that a ping may take
 MAX_NESTING = 256
 MAX_DIGITS = 4000
 _WITHIN = b"[" * MAX_NESTING  # room of the stack that is left to whoever reads the batch from deeper within it
@@ -177,7 +181,7 @@ def failed(item_id: str, status: int, title: str, detail: str) -> Answer:
 
 def encode_batch(batch: Batch) -> bytes:
     """The document a function is invoked with. JSON bodies must be JSON: see ``check_json``."""
-    return _encode(_Request(VERSION, batch.model, [_wire(item) for item in batch.items], batch.describe, batch.ping))
+    return _encode(_Request(VERSION, batch.model, [_wire(item) for item in batch.items], batch.describe, batch.ping, batch.hold))
 
 
 def decode_batch(data: bytes) -> Batch:
@@ -188,8 +192,10 @@ def decode_batch(data: bytes) -> Batch:
         raise WireError(f"not a batch: {error}") from None
     if request.version != VERSION:
         raise WireError(f"version: {request.version} is not allowed; allowed: {VERSION}")
+    if not 0 <= request.hold <= MAX_HOLD:
+        raise WireError(f"hold: {request.hold} is not allowed; allowed: seconds from 0 to {MAX_HOLD:g}")
     items = [Item(w.id, w.content_type, _body(w), w.headers) for w in request.requests]
-    return Batch(request.model, items, request.describe, request.ping)
+    return Batch(request.model, items, request.describe, request.ping, request.hold)
 
 
 def decode_event(event: Any) -> Batch:

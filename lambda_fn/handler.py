@@ -30,6 +30,7 @@ def handler(event: object, context: object) -> object:
     cold, is_new = is_new, False
     batch = contract.decode_event(event)
     if batch.ping:
+        clock.sleep(batch.hold)  # so that others which come meanwhile get environments of their own
         return contract.for_runtime(contract.encode_answers([]))
     if batch.describe:
         if model.broken:

@@ -292,6 +292,7 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
     named = of.function_named(route.function, memory_mb)
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
     function = function if sizes is None else function.between(*sizes)
+    function = function.starting(route.started) if route.started else function
     deployment = kept_warm(function, policy, route.warm) if route.warm else function.under(policy)
     return _noted(deployment, [function.memory_mb], of)
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from sluice.batching.documents import START_HOLD
 from sluice.batching.errors import InvalidInput, require
 
 SECONDS_PER_MONTH = 86400 * 365.25 / 12
@@ -200,6 +201,11 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
         """USD of a ping of a function of ``memory_mb``: the schedule's fee, the function's, its log, and ``PING_SECONDS`` of it."""
         compute = PING_SECONDS * memory_mb / 1024 * self.gb_second(architecture)
         return self.scheduler.invocation + self.function.request + self.logs_per_invocation + compute
+
+    def start(self, memory_mb: int, architecture: str) -> float:
+        """USD of a ping by which a buffer starts an environment, but for its INIT: fee, log, and ``START_HOLD`` of the function."""
+        compute = START_HOLD * memory_mb / 1024 * self.gb_second(architecture)
+        return self.function.request + self.logs_per_invocation + compute
 
     def machine(self, name: str) -> float:
         """USD per hour of a machine."""

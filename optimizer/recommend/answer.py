@@ -10,6 +10,7 @@ from functools import cached_property
 from msgspec import UNSET, structs
 
 from sluice.batching.documents import ArrivalDocument, Plan, Slo
+from sluice.optimizer.recommend.beforehand import environments_at_once
 from sluice.optimizer.recommend.candidate import Candidate, plan_of
 from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity, frontier
 from sluice.optimizer.recommend.every_load import EveryLoad
@@ -17,7 +18,7 @@ from sluice.optimizer.recommend.function_setting import FunctionSetting, Functio
 from sluice.optimizer.recommend.kept_warm import HARM, KeptWarm
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.question import Question
-from sluice.optimizer.recommend.recorded import SeenOnFit, SeenOnRecord, seen_on_fit, seen_on_record
+from sluice.optimizer.recommend.recorded import SeenOnFit, SeenOnRecord, function_of, seen_on_fit, seen_on_record
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 from sluice.optimizer.simulation.batch_means import Estimate
 
@@ -116,6 +117,11 @@ class Answer:
         late = () if self.seen is None else zip(self.slos, self.seen.late, strict=True)
         return tuple((slo, share) for slo, share in late if share.low > slo.error_budget)
 
+    @cached_property
+    def started(self) -> int:
+        """How many environments the plan has the buffer start, where one function serves alone and none of it are kept warm."""
+        return environments_at_once(self.question, self.winner, function_of(self.question))
+
     @property
     def cold_understated(self) -> float:
         """By how much more requests start cold in that run than is estimated, where it breaks a promise; else 1.
@@ -201,7 +207,7 @@ class Answer:
     def plan(self, model: str, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: what ``winner`` says; ``{memory_mb}`` in the profile's function name is filled in."""
         warm = UNSET if self.kept_warm is None or self.winner is not self.kept_warm else self.kept_warm.warm
-        plan = plan_of(self.winner, self.slos, model, arrivals, made_at, warm)
+        plan = plan_of(self.winner, self.slos, model, arrivals, made_at, warm, self.started)
         assert plan.predicted is not None
         predicted = structs.replace(plan.predicted, cost_without_batching=self.no_batching.cost.per_request)
         return structs.replace(plan, predicted=predicted)

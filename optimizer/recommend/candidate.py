@@ -130,14 +130,16 @@ def plan_of(
     arrivals: ArrivalDocument | None = None,
     made_at: datetime | None = None,
     warm: WarmEnvironments | UnsetType = UNSET,
+    started: int = 0,
 ) -> Plan:
-    """The plan that has the buffer do it; ``warm`` are environments that are kept for it."""
+    """The plan that has the buffer do it; ``warm`` are environments that are kept for it, and so many ``started`` beforehand."""
     return Plan(
         model=model,
         function=candidate.function,
         policy=PolicyDocument.of(candidate.policy),
         beside=[Beside(function, PolicyDocument.of(table)) for function, table in candidate.beside],
         warm=warm,
+        started=started or UNSET,
         slo=slos[0],
         other_slos=list(slos[1:]),
         memory_mb=candidate.memory_mb,

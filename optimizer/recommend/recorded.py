@@ -15,6 +15,7 @@ import numpy as np
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import BatchCost
+from sluice.optimizer.recommend.beforehand import environments_at_once
 from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.service.mix import SizeMix
@@ -53,7 +54,9 @@ def on_record(question: Question, candidate: Setting) -> Setting:
     if question.recorded is None:
         return candidate
     mean_batch_size = None if question.billing.cold_start_probability is None else candidate.mean_batch_size
-    return candidate.billed(cost_on(question.recorded, _deployed(question, candidate), candidate.cost, mean_batch_size))
+    started = environments_at_once(question, candidate, function_of(question))
+    deployment = _deployed(question, candidate, started)
+    return candidate.billed(cost_on(question.recorded, deployment, candidate.cost, mean_batch_size))
 
 
 class SeenOnRecord(NamedTuple):
@@ -149,9 +152,9 @@ def _late(question: Question, run: SimulationResult, first: int, length: int) ->
     return tuple(share_of_blocks(each, length, among=among) for each in late)
 
 
-def _deployed(question: Question, candidate: Candidate) -> Deployment:
-    """A candidate as it would run, with no cold starts where their share was told."""
-    told, function = question.billing.cold_start_probability is not None, function_of(question)
+def _deployed(question: Question, candidate: Candidate, started: int = 0) -> Deployment:
+    """A candidate as it would run, with so many environments there, and no cold starts where their share was told."""
+    told, function = question.billing.cold_start_probability is not None, function_of(question).starting(started)
     return candidate.deployment(replace(function, environments=None) if told else function)
 
 

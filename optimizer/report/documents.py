@@ -45,6 +45,7 @@ def answer_document(answer: Answer, plan: Plan) -> Document:
         "best": _setting(answer.best, answer),
         "no_batching": _setting(answer.no_batching, answer) | {"keeps_slos": answer.no_batching_keeps_slo},
         "winner": answer.winner.name,
+        "started": answer.started,
         "feasible": answer.feasible,
         "workers": [_workers(setting, answer) for setting in answer.workers],
         "refused_workers": dict(answer.refused_workers),

@@ -104,6 +104,14 @@ def cold_starts(answer: Answer) -> list[str]:
     return [f"{share}: {milliseconds(seconds)} more each, and {usd} USD per million requests."]
 
 
+def started(answer: Answer) -> list[str]:
+    """How many environments of the function the buffer starts with the plan, if any."""
+    if not (n := answer.started):
+        return []
+    environments = "an environment" if n == 1 else f"{n} environments"
+    return [f"The plan has the buffer start {environments} when it comes into force, before requests ask for them."]
+
+
 def kept_warm(answer: Answer) -> list[str]:
     """What environments that are kept warm would cost beyond the function alone, or what would be without them."""
     warm = answer.kept_warm

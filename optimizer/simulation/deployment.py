@@ -38,6 +38,8 @@ class Environments:
         Seconds from one ping to the next, at their multiples: it goes to the environment that was idle for the shortest time, which
         is then as if it had been used; where none is idle another starts. Longer than ``init_duration`` and no longer than
         ``keep_alive``; ``inf``: there are none.
+    started : int
+        Environments that were started for a run, and are there when it begins.
     """
 
     init_duration: float = 0.0
@@ -46,6 +48,7 @@ class Environments:
     scaling_rate: float = np.inf
     burst: int = 1000
     pinged_every: float = np.inf
+    started: int = 0
 
     def __post_init__(self) -> None:
         require(0 <= self.init_duration < np.inf, "init_duration", self.init_duration, "a number of seconds >= 0")
@@ -55,6 +58,8 @@ class Environments:
         require(self.scaling_rate > 0, "scaling_rate", self.scaling_rate, "environments per second > 0")
         whole = self.burst % 1 == 0 and 1 <= self.burst <= MAX_SERVERS
         require(whole, "burst", self.burst, f"an integer >= 1, at most {MAX_SERVERS}")
+        whole = self.started % 1 == 0 and 0 <= self.started <= MAX_SERVERS
+        require(whole, "started", self.started, f"an integer >= 0, at most {MAX_SERVERS}")
         most = f"up to {self.keep_alive:g}, for which an unused environment is kept"
         allowed = f"seconds > {self.init_duration:g}, those of a cold start, {most}"
         kept = self.init_duration < self.pinged_every <= self.keep_alive or np.isinf(self.pinged_every)

@@ -82,6 +82,12 @@ class Function:
         """The same function with a ping every so many seconds."""
         return replace(self, environments=replace(self.environments or Environments(), pinged_every=every))
 
+    def starting(self, environments: int) -> Function:
+        """The same function with so many environments that are there when a run begins; where all always are, itself."""
+        if self.environments is None:
+            return self
+        return replace(self, environments=replace(self.environments, started=environments))
+
     def called(self, name: str) -> Function | None:
         """The same function at the memory size that the name tells; ``None`` where it is called so at none."""
         if PLACEHOLDER not in self.profile.function:

@@ -106,6 +106,7 @@ class QueueRun:
         self._sized = sized
         self._times = _times([side.service for side in serving], sized)
         self._environments = _environments(serving, drops)
+        self._started = [0 if side.environments is None else side.environments.started for side in serving]
         self._rng = rng
         self._random = not all(side.service.deterministic for side in serving)
         self._marked = len(serving) > 1 or deployment.adaptation is not None
@@ -151,6 +152,8 @@ class QueueRun:
         n = len(requests.times)
         if self._random and n > len(self._uniforms):
             self._uniforms = np.concatenate([self._uniforms, self._rng.random(n - len(self._uniforms))])
+        if n and any(self._started):
+            self._state = self._with_started(float(requests.times[0]))
         state = self._state = self._with_room(n)
         # There are n batches at most; what of these arrays is never touched takes no memory.
         records = Records(
@@ -181,6 +184,7 @@ class QueueRun:
         require(plain, "deployment", "classes or an adaptation", "neither, where a queue is taken over")
         run = QueueRun(deployment, self._rng, self._sized)
         run._waiting, run._uniforms, run._n_came = self._waiting, self._uniforms, self._n_came
+        run._started = []  # of which there are those that were there
         old, new, parked = self._state, run._state, {} if parked is None else parked
         under_way = int(old.counts[4])
         ends = old.ends[:under_way]
@@ -227,6 +231,11 @@ class QueueRun:
         require_classes(requests.classes, n_classes)
         self._n_came += n
         return requests._replace(places=np.arange(self._n_came - n, self._n_came))
+
+    def _with_started(self, at: float) -> State:
+        """The state before the first arrival (s), with what was started for the run: idle since then."""
+        n, self._started = self._started, []
+        return self._state._replace(idle=np.full((len(n), max(n)), at), idle_to=np.array(n))
 
     def _with_room(self, n: int) -> State:
         """The state in arrays that ``n`` more batches fit into, and a ping beside each."""

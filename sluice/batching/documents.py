@@ -42,6 +42,8 @@ _HEADER = re.compile(r"[a-z0-9-]{1,128}")
 MAX_ROUTES = 256
 MAX_CLASSES = 256
 MIN_PING, MAX_PING = 1.0, 86400.0  # s from one ping of a function to the next
+MAX_STARTED = 100  # environments that a buffer starts for a route
+START_HOLD = 0.05  # s for which a ping that starts one holds it, so that those beside it get others
 MAX_WORKERS = 1024  # of a route
 
 
@@ -410,8 +412,8 @@ class Route(_Part, frozen=True):
 
     ``name`` names the queue, so that it should stay the same from plan to plan. ``share`` is the part of the model's requests that
     take this route. ``variant`` is what the function calls the model, where it is not the plan's ``model``; ``accuracy`` is the
-    variant's, in percent. ``function``, ``policy``, ``beside`` and ``warm`` are as in ``Plan``. ``up_to`` is the largest size that
-    takes this route, in a plan that has a ``size``; ``None`` of the last one.
+    variant's, in percent. ``function``, ``policy``, ``beside``, ``warm`` and ``started`` are as in ``Plan``. ``up_to`` is
+    the largest size that takes this route, in a plan that has a ``size``; ``None`` of the last one.
     """
 
     name: str
@@ -423,6 +425,7 @@ class Route(_Part, frozen=True):
     beside: list[Beside] = []
     up_to: float | None = None
     warm: WarmEnvironments | msgspec.UnsetType = msgspec.UNSET
+    started: int | msgspec.UnsetType = msgspec.UNSET
 
     def rule(self) -> Policy:
         """The rule of the route's queue: its table with those beside it."""
@@ -501,7 +504,8 @@ class Plan(Document, frozen=True, kw_only=True):
     ``name:alias`` or ARN), the ``http://`` address of a worker, or those of several identical workers with commas between, or a
     real-time endpoint of SageMaker (``sagemaker://ENDPOINT``). Functions ``beside`` it serve what its table leaves waiting,
     each by a table of its own (``policy.py`` has the rule). ``warm`` are environments of a Lambda function that serves alone, by a
-    table without servers, and that are kept for it; a plan without says nothing of them, nor does its digest. ``slo`` is what the
+    table without servers, and that are kept for it; a plan without says nothing of them, nor does its digest. So many of such a
+    function are ``started`` by the buffer when the plan comes into force, before requests ask for them. ``slo`` is what the
     buffer reports on, ``other_slos`` are kept beside it. Of the ``classes`` of requests one that names none is of the first.
     ``digest`` is the identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals`` and
     ``made_at`` alone. It is computed where it is not given, and must agree where it is.
@@ -512,6 +516,7 @@ class Plan(Document, frozen=True, kw_only=True):
     policy: PolicyDocument | None = None
     beside: list[Beside] = []
     warm: WarmEnvironments | msgspec.UnsetType = msgspec.UNSET
+    started: int | msgspec.UnsetType = msgspec.UNSET
     routes: list[Route] = []
     size: RequestSize | None = None
     slo: Slo | None = None
@@ -531,6 +536,7 @@ class Plan(Document, frozen=True, kw_only=True):
             require(self.policy is None, "policy", self.policy, "none beside routes: each of them has its own")
             require(not self.beside, "beside", f"{len(self.beside)} functions", "none beside routes: each of them has its own")
             require(not self.warm, "warm", self.warm, "none beside routes: each of them has its own")
+            require(not self.started, "started", self.started, "none beside routes: each of them has its own")
             self._check_routes()
         else:
             require(bool(self.function), "function", self.function, "a Lambda function or the address of a worker, or else routes")
@@ -565,7 +571,7 @@ class Plan(Document, frozen=True, kw_only=True):
         """The routes; of a plain plan the one route that it is, without a name."""
         if self.policy is None:
             return self.routes
-        return [Route("", self.function, self.policy, 1.0, beside=self.beside, warm=self.warm)]
+        return [Route("", self.function, self.policy, 1.0, beside=self.beside, warm=self.warm, started=self.started)]
 
     def _check_routes(self) -> None:
         require(len(self.routes) <= MAX_ROUTES, "routes", len(self.routes), f"at most {MAX_ROUTES}")
@@ -667,12 +673,17 @@ def _check_beside(field: str, function: str, beside: list[Beside]) -> None:
 
 
 def _check_warm(field: str, route: Route) -> None:
-    if not route.warm:
-        return
-    of = f"none of {without_password(route.function)}: environments are a Lambda function's"
-    require("://" not in route.function, f"{field}warm", route.warm, of)
-    require(route.policy.servers is None, f"{field}warm", route.warm, "none beside a table with servers, which are always there")
-    require(not route.beside, f"{field}warm", route.warm, "none where functions are beside one another")
+    allowed = f"an integer from 0 to {MAX_STARTED}"
+    require(0 <= (route.started or 0) <= MAX_STARTED, f"{field}started", route.started, allowed)
+    for name, said in (("warm", route.warm), ("started", route.started)):
+        if not said:
+            continue
+        of = f"none of {without_password(route.function)}: environments are a Lambda function's"
+        require("://" not in route.function, f"{field}{name}", said, of)
+        require(route.policy.servers is None, f"{field}{name}", said, "none beside a table with servers, which are always there")
+        require(not route.beside, f"{field}{name}", said, "none where functions are beside one another")
+    provisioned = route.warm and route.warm.provisioned
+    require(not (route.started and provisioned), f"{field}started", route.started, "none beside provisioned environments")
 
 
 def require_model(field: str, name: str) -> None:

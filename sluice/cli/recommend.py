@@ -142,6 +142,7 @@ def _show(answer: Answer, seen: Seen | None, frontier: Sequence[FrontierPoint]) 
         wording.contained(answer),
         *wording.stacks(answer),
         *wording.cold_starts(answer),
+        *wording.started(answer),
         *wording.kept_warm(answer),
         *wording.every_load(answer),
         *wording.proof(answer),

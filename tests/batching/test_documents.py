@@ -183,6 +183,32 @@ def test_environments_are_kept_warm_of_a_lambda_function_that_serves_alone(said,
         structs.replace(PLAN, warm=WarmEnvironments(1), digest="", **said)
 
 
+def test_environments_that_are_started_are_part_of_document_and_digest_only_where_there_are_some():
+    assert "started" not in json.loads(write(PLAN)) and "started" not in json.loads(write(ROUTED))["routes"][0]
+    plan = structs.replace(PLAN, started=3, digest="")
+    assert read(Plan, write(plan)) == plan and plan.digest != PLAN.digest
+    assert json.loads(write(plan))["started"] == plan.all_routes[0].started == 3
+    routed = Plan(model="m", routes=[Route("a", "mlp-512:live", POLICY, 1.0, started=2)])
+    assert read(Plan, write(routed)) == routed
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"started": 101}, "started: 101 is not allowed; allowed: an integer from 0 to 100"),
+        ({"started": -1}, "started: -1 is not allowed; allowed: an integer from 0 to 100"),
+        ({"function": "http://gpu:8500"}, "started: 1 .*none of http://gpu:8500: environments are a Lambda function's"),
+        ({"policy": PolicyDocument.of(constructors.greedy(4, servers=2))}, "started: 1 .*none beside a table with servers"),
+        ({"beside": [OVERFLOW]}, "started: 1 .*none where functions are beside one another"),
+        ({"warm": WarmEnvironments(2)}, "started: 1 .*none beside provisioned environments"),
+        ({"routes": ROUTED.routes, "function": "", "policy": None}, "started: 1 .*none beside routes"),
+    ],
+)
+def test_environments_are_started_of_a_lambda_function_that_serves_alone(said, message):
+    with pytest.raises(InvalidInput, match=message):
+        structs.replace(PLAN, digest="", **{"started": 1, **said})
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -443,7 +469,7 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
         (Plan, routed('"name": "b:c", "share": 0.5'), r"routes\[1\].name: 'b:c' .* 1 to 128"),
         (Plan, routed('"name": "b", "variant": "c d", "share": 0.5'), r"routes\[1\].variant: 'c d' .* 1 to 128"),
         (Plan, routed('"name": "b", "accuracy": 101, "share": 0.5'), r"routes\[1\].accuracy: 101.0 .* from 0 to 100"),
-        (Plan, routed('"name": "b", "weight": 0.5'), r"json: routes\[1\].weight: 0.5 .* no such field, but name, .*, warm$"),
+        (Plan, routed('"name": "b", "weight": 0.5'), r"json: routes\[1\].weight: 0.5 .* no such field, but name, .*, started$"),
         (Plan, routed('"name": "b", "share": 0.5').replace('"f"', '""'), r"routes\[0\].function: ''"),
         (Plan, routed('"name": "b", "share": 0.5').replace("0]", "-1]"), r"routes\[0\].policy: hold\[1\]: -1.0"),
         (Plan, routed('"name": "b", "share": 0.5', '"function": "g",'), "function: 'g' .* none beside routes"),

@@ -218,10 +218,10 @@ def test_holds_run_earlier_by_as_much_as_batches_leave_later_than_they_end():
     bench = Bench(constructors.size_or_timeout(4, 0.1), others=1).begun()
     early = 0.0
     for i in range(60):
-        before, early = early, left_late(bench, 2.0 * i, 0.002 - early)
-        assert early == pytest.approx(before + WEIGHT * (0.002 - before))
-    assert early == pytest.approx(0.002, abs=1e-5)
-    assert left_late(bench, 200.0, -0.05) == 0.0, "nothing is held for longer than its table says"
+        before, early = early, left_late(bench, 2.0 * i, (0.003 if i % 2 else 0.001) - early)
+        assert early == pytest.approx(before + max(WEIGHT, 1 / (i + 1)) * ((0.003 if i % 2 else 0.001) - before))
+    assert early == pytest.approx(0.002, abs=2e-4)
+    assert left_late(bench, 200.0, -0.06) == 0.0, "nothing is held for longer than its table says"
     for i in range(60):
         early = left_late(bench, 300.0 + 2 * i, 0.03)
     assert early == LATEST, "who is so late has another trouble"

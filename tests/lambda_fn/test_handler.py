@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from sluice.lambda_fn import clock
 from sluice.lambda_fn.contract import Batch, Item, WireError, decode_answers, encode_batch
 
 
@@ -61,6 +62,16 @@ def test_a_ping_is_answered_with_nothing_and_the_model_is_not_asked(
     answer = handler_module.handler(json.loads(encode_batch(batch)), None)
     document = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     assert decode_answers(document, batch) == [] and capsys.readouterr().out == ""
+
+
+def test_a_ping_holds_its_environment_for_as_long_as_it_says(handler_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(clock, "sleep", slept.append)
+    handler_module.handler(json.loads(encode_batch(Batch("echo", [], ping=True, hold=0.25))), None)
+    assert slept == [0.25]
+    for hold in (-0.1, 1.5):
+        with pytest.raises(WireError, match=f"hold: {hold} is not allowed; allowed: seconds from 0 to 1"):
+            handler_module.handler({"version": 1, "model": "echo", "ping": True, "hold": hold}, None)
 
 
 def test_a_model_that_says_it_cannot_serve_any_more_is_not_described(

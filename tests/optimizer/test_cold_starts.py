@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import json
 import math
 import re
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from msgspec import structs
 from scipy.linalg import expm
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo, WarmEnvironments
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo, WarmEnvironments, write
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.baselines import Situation, Workload, written
@@ -25,11 +27,12 @@ from sluice.optimizer.billing.under_way import lost
 from sluice.optimizer.function import predict_latency
 from sluice.optimizer.recommend import Goal, Limits, Question, recommend, recommendation
 from sluice.optimizer.recommend.candidate import plan_of
-from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.kept_warm import cheapest_kept_warm
 from sluice.optimizer.recommend.offers import kept_warm
-from sluice.optimizer.recommend.recorded import recorded
+from sluice.optimizer.recommend.recorded import function_of, recorded
 from sluice.optimizer.report import wording
+from sluice.optimizer.report.documents import answer_document
 from sluice.optimizer.service.times import ServiceTimes, service_times
 from sluice.optimizer.simulation import Deployment, Environments, Function, SampledArrivals, simulate_deployments
 from sluice.optimizer.simulation.event_loop import simulate_deployment
@@ -473,3 +476,38 @@ def test_what_is_provisioned_serves_in_a_run_what_is_predicted() -> None:
     assert on_demand.batches / run.n_batches == pytest.approx(warm.on_demand, rel=0.05, abs=1e-3)
     assert run.cost.per_request == pytest.approx(warm.cost.per_request, rel=0.02)
     assert provisioned.cold_starts == 0 and on_demand.cold_starts / run.n_batches == pytest.approx(warm.cold_starts, abs=1e-3)
+
+
+# --- started beforehand
+
+
+def test_as_many_environments_are_started_as_are_under_way_at_once_and_a_run_over_the_record_needs_no_other() -> None:
+    rng = np.random.default_rng(7)
+    bursts = np.sort(np.concatenate([at + rng.uniform(0, 0.4, 200) for at in np.arange(0.0, 300.0, 10.0)]))
+    asked = replace(question(20.0, 0.2), recorded=recorded(bursts))
+    answer = recommend(asked)
+    assert isinstance(answer.winner, FunctionSetting) and answer.started >= 3
+    plan = answer.plan("m")
+    assert plan.started == answer.started and answer_document(answer, plan)["started"] == answer.started
+    assert wording.started(answer) == [
+        f"The plan has the buffer start {answer.started} environments when it comes into force, before requests ask for them."
+    ]
+    function = function_of(asked)
+    for started, cold in ((answer.started, 0.0), (0, 1.0)):
+        run = simulate_deployment(answer.winner.deployment(function.starting(started)), bursts, np.random.default_rng(0))
+        assert float(run.cold[:2].mean()) == cold
+    assert answer.winner.cost.init * len(bursts) == pytest.approx(
+        answer.started * (INIT * answer.winner.memory_mb / 1024 * Billing().prices.gb_second("x86_64"))
+        + answer.started * Billing().prices.start(answer.winner.memory_mb, "x86_64"),
+        rel=0.05,
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"profile": profile(0.0)}, {"billing": Billing(cold_start_probability=0.01)}],
+    ids=["no INIT was measured", "the share that starts cold was told"],
+)
+def test_nothing_is_started_where_no_cold_start_is_known(changed: dict[str, Any]) -> None:
+    answer = recommend(replace(question(20.0, 0.2), **changed))
+    assert answer.started == 0 and wording.started(answer) == [] and "started" not in json.loads(write(answer.plan("m")))

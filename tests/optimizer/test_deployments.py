@@ -152,6 +152,21 @@ def test_pings_are_billed_for_the_time_of_the_run() -> None:
     assert run.cost.per_request == pytest.approx(run.cost.pings + run.cost.compute + run.cost.requests)
 
 
+def test_environments_that_were_started_are_there_for_the_first_batches_and_are_billed() -> None:
+    environments = Environments(init_duration=0.5, keep_alive=2.0, started=2)
+    deployment = Deployment(policies.no_batching(), deterministic(0.25), environments)
+    times = np.array([10.0, 10.1, 10.2, 14.0])
+    assert [cold for *_, cold in run_in_chunks(deployment, times, [])] == [False, False, True, True]
+    run = simulate_deployments({"": deployment}, TraceArrivals(np.arange(0.0, 100.0)))[""]
+    without = replace(deployment, environments=replace(environments, started=0))
+    cold = simulate_deployments({"": without}, TraceArrivals(np.arange(0.0, 100.0)))[""]
+    assert (run.cold_starts, cold.cold_starts) == (0, 1)
+    each, ping = cold.cost.init * cold.answered, default_prices().start(1024, "x86_64")
+    assert each > 0 and run.cost.init * run.answered == pytest.approx(2 * (each + ping))
+    with pytest.raises(InvalidInput, match="started: -1 is not allowed"):
+        replace(environments, started=-1)
+
+
 def test_beyond_the_concurrency_batches_wait_and_beyond_the_burst_they_start_at_the_scaling_rate() -> None:
     at_once = np.zeros(4)
     limited = Deployment(policies.no_batching(), deterministic(1.0), Environments(concurrency=2))

@@ -1,0 +1,46 @@
+"""How many environments of a function are to be there before the first request (docs/model.md, 3.2).
+
+In the long run next to no batch starts cold; of those that come first all do, until there are as many environments as batches are
+under way at once. Who starts so many before that pays for the same cold starts, and nobody waits for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sluice.batching.documents import MAX_STARTED
+from sluice.optimizer.recommend.candidate import Candidate
+from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
+from sluice.optimizer.simulation.function import Function
+
+SEEN = 1 << 16  # arrivals
+ALONE = "function"  # what candidates are called that are one
+SELDOM = 1e-3  # of the batches, that may find all of them busy
+
+
+def environments_at_once(question: Question, candidate: Candidate, function: Function) -> int:
+    """As many as serve all but ``SELDOM`` of the batches of a ``function``, on the latest arrivals recorded, or drawn from the fit.
+
+    ``MAX_STARTED`` at most; 0 where it does not serve alone, or some of it are kept warm, where no cold start was measured, or the
+    share of these was told, and where requests have sizes.
+    """
+    init = question.profile.init.get(candidate.memory_mb) if candidate.memory_mb is not None else None
+    alone = candidate.name == ALONE and not candidate.beside and init is not None and init.mean > 0
+    if not alone or question.billing.cold_start_probability is not None or question.mix is not None:
+        return 0
+    if (recorded := question.recorded) is None or recorded.sizes is not None:
+        times = np.cumsum(question.arrivals.sample(SEEN, np.random.default_rng(0)))
+    else:
+        times = recorded.times[-SEEN:]
+    warm = candidate.deployment(replace(function, environments=None))
+    return min(_at_once(simulate_deployment(warm, times, np.random.default_rng(0))), MAX_STARTED)
+
+
+def _at_once(run: SimulationResult) -> int:
+    """The least number that so few batches find busy, or more."""
+    ends = np.sort(run.dispatch_times + run.response_times)
+    under_way = np.arange(1, run.n_batches + 1) - np.searchsorted(ends, run.dispatch_times, side="right")  # itself among them
+    return int(np.quantile(under_way, 1 - SELDOM, method="inverted_cdf"))
