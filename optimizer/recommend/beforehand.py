@@ -24,11 +24,13 @@ SELDOM = 1e-3  # of the batches, that may find all of them busy
 def environments_at_once(question: Question, candidate: Candidate, function: Function) -> int:
     """As many as serve all but ``SELDOM`` of the batches of a ``function``, on the latest arrivals recorded, or drawn from the fit.
 
-    ``MAX_STARTED`` at most; 0 where it does not serve alone, or some of it are kept warm, where no cold start was measured, or the
-    share of these was told, and where requests have sizes.
+    ``MAX_STARTED`` at most; 0 where it does not serve alone, is a worker, or some of it are kept warm, where no cold start was
+    measured, or the share of these was told, and where requests have sizes.
     """
     init = question.profile.init.get(candidate.memory_mb) if candidate.memory_mb is not None else None
-    alone = candidate.name == ALONE and not candidate.beside and init is not None and init.mean > 0
+    alone = (
+        candidate.name == ALONE and not candidate.beside and "://" not in candidate.function and init is not None and init.mean > 0
+    )
     if not alone or question.billing.cold_start_probability is not None or question.mix is not None:
         return 0
     if (recorded := question.recorded) is None or recorded.sizes is not None:

@@ -122,5 +122,5 @@ def again(answer: Answer) -> tuple[float, float]:
 
 def billed(answer: Answer, trace: Trace) -> RunStatistics:
     """What is recommended in a run over a trace."""
-    deployment = answer.winner.deployment(function_of(answer.question))
+    deployment = answer.winner.deployment(function_of(answer.question).starting(answer.started))
     return simulate_deployments({"": deployment}, TraceArrivals(trace.times), [answer.slo.latency], SEED)[""]

@@ -16,6 +16,7 @@ from sluice.optimizer.billing import Billing
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.fits import arrival_document, fit_arrivals
 from sluice.optimizer.recommend import Answer, Goal, Question, machine_offer, recommend
+from sluice.optimizer.recommend.beforehand import environments_at_once
 from sluice.optimizer.recommend.confidence import Confidence
 from sluice.optimizer.recommend.function_choice import NEAR, choose_setting, ranked_on_record
 from sluice.optimizer.recommend.function_setting import FunctionSettings
@@ -66,7 +67,8 @@ def test_every_setting_of_the_answer_costs_what_a_run_over_the_record_comes_to(a
     question = answer.question
     assert question.recorded is not None
     for setting in (answer.best, answer.no_batching, *answer.runners_up):
-        deployment = setting.deployment(function_of(question))
+        function = function_of(question)
+        deployment = setting.deployment(function.starting(environments_at_once(question, setting, function)))
         run = simulate_deployments({"": deployment}, question.recorded)[""]
         assert setting.cost.per_request == pytest.approx(run.cost.per_request, rel=1e-12)
         assert setting.cost.fixed_terms == (setting.fitted.fixed_terms if setting.fitted else None)
