@@ -9,7 +9,7 @@ the function here may be slower than the buffer's, it counts as none.
 
 Where the plan in force holds nobody, as before the first is recommended, one call to the queue more is added, by which the buffer
 asks at the end of a hold for who is to leave: as long as it takes, in the median, to ask whether the model is ready, for which
-the buffer asks the queue too.
+the buffer asks the queue too. Batches leave as their hold ends in the mean, and about so much later where that is not met.
 """
 
 from __future__ import annotations
