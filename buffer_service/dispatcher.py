@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from sluice.batching.documents import Route
@@ -131,6 +132,7 @@ class Dispatcher:
         self._room = room
         self._lease = limits.lease
         self._digest = digest
+        self._starting: asyncio.Task[None] | None = None
         self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
         self._within: dict[tuple[str, int], asyncio.Timeout] = {}  # by batch and part under way, how long it is waited for
         self._until: dict[tuple[str, int], float | None] = {}  # the same of those whose task has not begun, by the loop's clock
@@ -165,6 +167,7 @@ class Dispatcher:
 
     def retire(self) -> None:
         """The plan in force has this route no more."""
+        self._stop_starting()
         self._state.retire(self._clock())
         self._kick()
 
@@ -262,6 +265,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Serve until no caller here waits, finish the batches under way, and only then give up this process's lease."""
+        self._stop_starting()
         self._state.leave(self._clock())
         self._at_end = [self._has_ended, self._waits_no_more]
         for waiting in self._callers.waiting.values():
@@ -364,17 +368,18 @@ class Dispatcher:
         self._kick()
 
     def _start_environments(self, digest: str) -> None:
-        route = self._state.route
-        if route.started:
-            self._spawn(
-                start_environments(route.function, route.started, self._state.asked_for, self._invoker, self._is_first(digest))
-            )
+        self._stop_starting()
+        if (route := self._state.route).started:
+            is_first = partial(self._queue.is_first, digest)
+            starting = start_environments(route.function, route.started, self._state.asked_for, self._invoker, is_first)
+            self._starting = asyncio.get_running_loop().create_task(starting)
+            self._starting.add_done_callback(self._done)
 
-    async def _is_first(self, digest: str) -> bool:
-        try:
-            return await self._queue.is_first(digest)
-        except StoreUnavailable:
-            return True  # too many do less harm than none
+    def _stop_starting(self) -> None:
+        """Nobody waits for what the pings under way come to, and what they have started is there all the same."""
+        if self._starting is not None:
+            self._starting.cancel()
+            self._starting = None
 
     def _look_at_workers(self, function: str) -> None:
         """Tell the state which workers of a function are ejected."""

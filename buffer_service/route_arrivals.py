@@ -75,8 +75,7 @@ class RouteArrivals:
         self._hold_began = -math.inf  # and when that began
         self._came_at = -math.inf  # when the last did
         self._between = FILLED  # seconds between two of them, on average; where it is longer, so long
-        self.lateness = HoldLateness()
-        """By how much batches leave later than their hold ends."""
+        self._lateness = HoldLateness()
         self.follow(facts.rule)
 
     def follow(self, rule: Policy) -> None:
@@ -89,6 +88,13 @@ class RouteArrivals:
         if table is not None and table.servers is None and 0.0 in table.hold:
             self._filled = min(FILLED, table.hold[1] / 2)
             self._fast = self._filled / table.hold.index(0.0)
+        holds = table.hold if self.elastic and table is not None else ()
+        self._lateness.follow(min((hold for hold in holds if 0 < hold < math.inf), default=0.0))
+
+    @property
+    def early(self) -> float:
+        """Seconds by which the holds of those who come run early, as batches would leave so much later than they end."""
+        return 0.0 if self.slacks_told else self._lateness.seconds
 
     @property
     def elastic(self) -> bool:
@@ -179,12 +185,12 @@ class RouteArrivals:
             self._hold_began = wake_at - self._alone.hold[self._alone.row(waited)]
 
     def released(self, now: float, members: Sequence[bytes]) -> None:
-        """These left the queue at a call that brought nobody, and nobody stays: as their hold ended, where it is known here."""
-        table, first = self._alone, self._facts.waiting.get(member_id(members[0]))
-        if table is None or table.servers is not None or self.slacks_told or first is None:
+        """These are who waited, and left at a call that brought nobody: as their hold ended, where that was said and came."""
+        first = self._facts.waiting.get(member_id(members[0]))
+        if self._alone is None or not self.elastic or self.slacks_told or first is None:
             return
-        if 0 < (hold := table.hold[table.row(len(members))]) < math.inf:
-            self.lateness.seen(now - first.came - hold)
+        if len(members) == self.waited and self._wakes_at <= now:
+            self._lateness.seen(now - first.came - self._alone.hold[self._alone.row(len(members))])
 
     # -- who leaves past the queue
 

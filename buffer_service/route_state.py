@@ -491,7 +491,7 @@ class RouteState:
         members, ages = [member for _, member in asked.arrivals], [now - came for came, _ in asked.arrivals]
         sizes = member_sizes(members) if self._arrivals.sizes_told else ()
         measured, direct = self._batches.brought(now, asked.goodbye), [now - came for came in asked.direct]
-        told = sizes, at_most, measured, asked.refused, direct, ejected, self._arrivals.lateness.seconds
+        told = sizes, at_most, measured, asked.refused, direct, ejected, self._arrivals.early
         return Events(members, asked.completed, serving, leaving, ages, False, asked.gone, *told)
 
     # -- what the queue answered

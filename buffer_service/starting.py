@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from sluice.batching.documents import START_HOLD
-from sluice.batching.errors import FunctionFailed
+from sluice.batching.errors import FunctionFailed, StoreUnavailable
 from sluice.buffer_service.invokers.port import Invoker
 from sluice.lambda_fn.contract import Batch, encode_batch
 
+AGAIN = 1.0  # seconds after which a store is asked once more that does not say who is the first,
+ASKED = 60  # times at most
 _log = logging.getLogger(__name__)
 
 
-async def start_environments(function: str, number: int, model: str, invoker: Invoker, is_first: Awaitable[bool]) -> None:
+async def start_environments(
+    function: str, number: int, model: str, invoker: Invoker, is_first: Callable[[], Awaitable[bool]]
+) -> None:
     """Ping so many at once, if this process is the first; what fails is logged, and harms nobody."""
-    if not await is_first:
+    for _ in range(ASKED):
+        try:
+            if not await is_first():
+                return
+            break
+        except StoreUnavailable:
+            await asyncio.sleep(AGAIN)
+    else:
         return
     ping = encode_batch(Batch(model, [], ping=True, hold=START_HOLD))
     found = await asyncio.gather(*(invoker.invoke(function, ping) for _ in range(number)), return_exceptions=True)

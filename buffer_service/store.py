@@ -20,7 +20,7 @@ from sluice.buffer_service.results import Bounds, Results
 
 ID_LENGTH = 16
 PROCESS_LENGTH = 8
-FOLLOWED = 300  # seconds for which it is known who followed which plan, about as long as an environment that nobody uses is kept
+FOLLOWED = 3600  # seconds for which it is known that somebody follows a plan
 
 
 def lends(process: str) -> bool:

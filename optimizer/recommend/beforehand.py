@@ -24,21 +24,22 @@ SELDOM = 1e-3  # of the batches, that may find all of them busy
 def environments_at_once(question: Question, candidate: Candidate, function: Function) -> int:
     """As many as serve all but ``SELDOM`` of the batches of a ``function``, on the latest arrivals recorded, or drawn from the fit.
 
-    ``MAX_STARTED`` at most; 0 where it does not serve alone, is a worker, or some of it are kept warm, where no cold start was
-    measured, or the share of these was told, and where requests have sizes.
+    ``MAX_STARTED`` at most; 0 where it does not serve alone, is a worker, or some of it are kept warm, where nothing is batched,
+    which needs no buffer, where no cold start was measured, or the share of these was told, and where requests have sizes.
     """
     init = question.profile.init.get(candidate.memory_mb) if candidate.memory_mb is not None else None
-    alone = (
-        candidate.name == ALONE and not candidate.beside and "://" not in candidate.function and init is not None and init.mean > 0
-    )
-    if not alone or question.billing.cold_start_probability is not None or question.mix is not None:
+    if init is None or not init.mean or candidate.name != ALONE or candidate.beside or "://" in candidate.function:
+        return 0
+    told = question.billing.cold_start_probability is not None
+    if told or question.mix is not None or candidate.policy.max_batch_size == 1:
         return 0
     if (recorded := question.recorded) is None or recorded.sizes is not None:
         times = np.cumsum(question.arrivals.sample(SEEN, np.random.default_rng(0)))
     else:
         times = recorded.times[-SEEN:]
     warm = candidate.deployment(replace(function, environments=None))
-    return min(_at_once(simulate_deployment(warm, times, np.random.default_rng(0))), MAX_STARTED)
+    found = _at_once(simulate_deployment(warm, times, np.random.default_rng(0)))
+    return min(found, MAX_STARTED, *([] if question.environments.concurrency is None else [question.environments.concurrency]))
 
 
 def _at_once(run: SimulationResult) -> int:

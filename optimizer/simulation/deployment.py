@@ -66,6 +66,11 @@ class Environments:
         require(kept, "pinged_every", self.pinged_every, allowed)
 
     @property
+    def there_first(self) -> int:
+        """How many of those that were ``started`` there may be."""
+        return self.started if self.concurrency is None else min(self.started, self.concurrency)
+
+    @property
     def starts_at_once(self) -> bool:
         """Whether a batch never waits for its environment, but where more are asked for at once than are granted."""
         return self.init_duration == 0 and self.concurrency is None

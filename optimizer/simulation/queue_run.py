@@ -106,7 +106,7 @@ class QueueRun:
         self._sized = sized
         self._times = _times([side.service for side in serving], sized)
         self._environments = _environments(serving, drops)
-        self._started = [0 if side.environments is None else side.environments.started for side in serving]
+        self._started = [0 if side.environments is None else side.environments.there_first for side in serving]
         self._rng = rng
         self._random = not all(side.service.deterministic for side in serving)
         self._marked = len(serving) > 1 or deployment.adaptation is not None

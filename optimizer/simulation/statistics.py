@@ -329,7 +329,7 @@ def _of_table(place: int, deployment: Deployment, tally: Tally, run: RunStatisti
         cost = replace(cost, pings=pings * price / answered)
     if serving.environments is not None and serving.environments.started:
         surely = replace(deployment.billing, cold_start_probability=1.0)
-        seconds, each = serving.environments.init_duration, serving.environments.started / answered
+        seconds, each = serving.environments.init_duration, serving.environments.there_first / answered
         start = predict_cost(np.ones(1), serving.service, surely, init_duration=seconds, buffered=False)
         price = deployment.billing.prices.start(serving.service.memory_mb, deployment.billing.architecture)
         cost = replace(cost, init=cost.init + each * (start.init + price), restore=cost.restore + each * start.restore)

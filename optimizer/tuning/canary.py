@@ -47,6 +47,7 @@ def plain(plan: Plan, route: Route, setup: TuningSetup) -> Plan:
         predicted=None,
         memory_mb=setup.memory_of(route.function),
         warm=route.warm,
+        started=UNSET,
     )
 
 
@@ -62,5 +63,5 @@ def trying(base: Plan, other: Plan, share: float) -> Plan:
         first, *others = its.beside
         tried = Route(CANARY, first.function, first.policy, share, beside=others)
     routes = [Route(SERVING, own.function, own.policy, 1 - share, beside=own.beside, warm=own.warm), tried]
-    nothing: dict[str, Any] = {"function": "", "policy": None, "beside": [], "warm": UNSET, "memory_mb": None}
+    nothing: dict[str, Any] = {"function": "", "policy": None, "beside": [], "warm": UNSET, "started": UNSET, "memory_mb": None}
     return replace(base, routes=routes, digest="", predicted=None, **nothing)

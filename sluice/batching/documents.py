@@ -507,8 +507,8 @@ class Plan(Document, frozen=True, kw_only=True):
     table without servers, and that are kept for it; a plan without says nothing of them, nor does its digest. So many of such a
     function are ``started`` by the buffer when the plan comes into force, before requests ask for them. ``slo`` is what the
     buffer reports on, ``other_slos`` are kept beside it. Of the ``classes`` of requests one that names none is of the first.
-    ``digest`` is the identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals`` and
-    ``made_at`` alone. It is computed where it is not given, and must agree where it is.
+    ``digest`` is the identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals``, ``made_at``
+    and ``started`` alone. It is computed where it is not given, and must agree where it is.
     """
 
     model: str
@@ -562,6 +562,8 @@ class Plan(Document, frozen=True, kw_only=True):
             table.parameters.update(numbers)
         model, routes, *rest, size, classes = msgspec.to_builtins(content, order="deterministic")
         routes = [{name: value for name, value in route.items() if value != _UNSAID.get(name, ...)} for route in routes]
+        for route in routes:
+            route.pop("started", None)
         classes = [dict.fromkeys(_CLASS) | each for each in classes]
         said = (model, routes, *rest, *([] if size is None else [size]), *([{"classes": classes}] if classes else []))
         return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:DIGEST_LENGTH]

@@ -199,10 +199,10 @@ def test_the_next_turn_is_due_when_the_queue_said_and_three_times_in_a_lease():
 def left_late(bench, now, late, hold=0.1):
     """Two come, and their batch leaves so many seconds after the hold of the first is over; how early holds run from then on."""
     bench.come(now, 2)
-    members = bench.call(now).events.arrivals
-    bench.state.called(now, Outcome(2, wake_in=hold, queue_length=2, epoch="1"))
-    assert bench.call(now + hold).events.arrivals == []
-    bench.state.called(now + hold + late, Outcome(0, [Released(f"b{now}", list(members))], epoch="1"))
+    members, due = bench.call(now).events.arrivals, hold + min(late, 0.0)
+    bench.state.called(now, Outcome(2, wake_in=due, queue_length=2, epoch="1"))
+    assert bench.call(now + due).events.arrivals == []
+    bench.state.called(now + hold + late + 1e-9, Outcome(0, [Released(f"b{now}", list(members))], epoch="1"))
     ids = [member_id(member) for member in members]
     bench.state.served(now + hold + late, f"b{now}", answers(ids))
     for request_id in ids:
@@ -219,12 +219,40 @@ def test_holds_run_earlier_by_as_much_as_batches_leave_later_than_they_end():
     early = 0.0
     for i in range(60):
         before, early = early, left_late(bench, 2.0 * i, (0.003 if i % 2 else 0.001) - early)
-        assert early == pytest.approx(before + max(WEIGHT, 1 / (i + 1)) * ((0.003 if i % 2 else 0.001) - before))
+        assert early == pytest.approx(before + max(WEIGHT, 1 / (i + 1)) * ((0.003 if i % 2 else 0.001) - before), abs=1e-8)
     assert early == pytest.approx(0.002, abs=2e-4)
-    assert left_late(bench, 200.0, -0.06) == 0.0, "nothing is held for longer than its table says"
+    assert left_late(bench, 200.0, 0.3) == left_late(bench, 202.0, -0.06) == early, (
+        "what stood still, or no hold was met, tells nothing"
+    )
     for i in range(60):
-        early = left_late(bench, 300.0 + 2 * i, 0.03)
+        early = left_late(bench, 300.0 + 2 * i, -0.003)
+    assert early == 0.0, "nothing is held for longer than its table says"
+    for i in range(60):
+        early = left_late(bench, 500.0 + 2 * i, 0.03)
     assert early == LATEST, "who is so late has another trouble"
+
+
+def test_no_hold_is_made_shorter_than_half_of_it_so_that_what_leaves_late_is_seen_again():
+    bench = Bench(constructors.size_or_timeout(4, 0.003), others=1).begun()
+    for i in range(30):
+        early = left_late(bench, 2.0 * i, 0.004, hold=0.003)
+    assert early == 0.0015
+    for i in range(60):
+        early = left_late(bench, 100.0 + 2.0 * i, -0.0014, hold=0.003)
+    assert early == 0.0
+
+
+def test_of_tables_that_say_nothing_of_holds_nothing_is_made_up_for():
+    bench = Bench(constructors.size_or_timeout(4, 0.1), others=1).begun()
+    assert left_late(bench, 2.0, 0.003) == pytest.approx(0.003, abs=1e-8)
+    holds = constructors.size_or_timeout(4, 0.1)
+    for now, policy in ((10.0, replace(holds, servers=2)), (20.0, holds)):
+        bench.state.follow(now, structs.replace(bench.route, policy=PolicyDocument.of(policy)))
+        bench.state.called(now, Outcome(epoch="1")) if bench.state.turn(now).call else None
+        bench.come(now + 1)
+        assert bench.call(now + 1).events.early == 0.0
+        bench.state.called(now + 1, Outcome(1, epoch="1"))
+        bench.waiting.clear()
 
 
 def test_whose_batch_leaves_as_it_is_full_or_as_others_come_says_nothing_of_how_late_holds_end():

@@ -10,18 +10,19 @@ import pytest
 from msgspec import structs
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import START_HOLD
+from sluice.batching.documents import START_HOLD, Plan, PolicyDocument, Route
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.invokers import FunctionUnavailable, LocalInvoker
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.starting import ASKED
 from sluice.buffer_service.store import FOLLOWED, Limits
 from sluice.lambda_fn.contract import Batch, decode_batch, encode_answers
 from tests.buffer_service.conftest import Plans, memory, plan, serving
 from tests.buffer_service.virtual_time import in_virtual_time
 
-POLICY = constructors.size_or_timeout(4, 0.1)
+POLICY, OTHER = constructors.size_or_timeout(4, 0.1), constructors.size_or_timeout(8, 0.1)
 
 
 class Pinged(LocalInvoker):
@@ -48,8 +49,8 @@ class Pinged(LocalInvoker):
         return encode_answers([])
 
 
-def started(number, **said):
-    return structs.replace(plan(POLICY), started=number, digest="", **said)
+def started(number, policy=POLICY):
+    return structs.replace(plan(policy), started=number)
 
 
 async def settled():
@@ -66,7 +67,7 @@ async def test_so_many_are_pinged_at_once_when_a_plan_comes_into_force_and_once(
         await buffer.service.model("m").follow(started(3))
         await settled()
         assert len(invoker.pings) == 3, "the plan is the same"
-        await buffer.service.model("m").follow(started(5))
+        await buffer.service.model("m").follow(started(5, OTHER))
         await settled()
         assert len(invoker.pings) == 8
         await buffer.service.model("m").follow(plan(POLICY))
@@ -94,22 +95,61 @@ async def test_what_cannot_be_started_is_said_and_harms_nobody(function, caplog)
     assert "m: 2 of 3 environments of f were not started: away" in caplog.text
 
 
-@in_virtual_time
-async def test_where_nobody_can_say_who_is_the_first_all_are(function):
-    class Away(MemoryStore):
-        def queue(self, model, limits, route=""):
-            queue = super().queue(model, limits, route)
+class Away(MemoryStore):
+    """Says so many times that it is away when it is asked who is the first."""
 
-            async def is_first(plan):
+    times = 0
+
+    def queue(self, model, limits, route=""):
+        queue = super().queue(model, limits, route)
+        is_first = queue.is_first
+
+        async def is_first_later(plan):
+            self.times -= 1
+            if self.times >= 0:
                 raise StoreUnavailable("away")
+            return await is_first(plan)
 
-            queue.is_first = is_first
-            return queue
+        queue.is_first = is_first_later
+        return queue
 
-    invoker = Pinged(function)
-    async with serving(function, POLICY, Away(memory(), new_process_name()), Plans(started(2)), invoker):
+
+@in_virtual_time
+@pytest.mark.parametrize(("times", "pings"), [(3, 2), (1000, 0)])
+async def test_who_is_the_first_is_asked_until_the_store_says_it_for_a_minute(function, times, pings):
+    invoker, store = Pinged(function), Away(memory(), new_process_name())
+    store.times = times
+    async with serving(function, POLICY, store, Plans(started(2)), invoker):
+        await asyncio.sleep(100.0)
+        assert len(invoker.pings) == pings and store.times == (times - ASKED if times > ASKED else -1)
+
+
+class Hanging(Pinged):
+    """No ping is answered."""
+
+    async def invoke(self, function, payload, avoid=""):
+        if not (batch := decode_batch(payload)).ping:
+            return await super().invoke(function, payload, avoid)
+        self.pings.append(batch)
+        await asyncio.get_running_loop().create_future()
+
+
+@in_virtual_time
+async def test_nobody_waits_for_pings_that_are_not_answered(function):
+    loop, invoker = asyncio.get_running_loop(), Hanging(function)
+    a, b = (Route(name, "f", PolicyDocument.of(POLICY), 0.5) for name in "ab")
+    starts = structs.replace(a, started=2)
+    both, alone = Plan(model="m", routes=[starts, b]), Plan(model="m", routes=[structs.replace(b, share=1.0)])
+    async with serving(function, POLICY, MemoryStore(memory(), new_process_name()), Plans(both), invoker) as buffer:
         await settled()
-    assert len(invoker.pings) == 2
+        assert len(invoker.pings) == 2
+        began = loop.time()
+        for plan_ in (alone, both):
+            await buffer.service.model("m").follow(plan_)
+        await settled()
+        began_to_leave = loop.time()
+        assert began_to_leave < began + 3
+    assert loop.time() < began_to_leave + 3
 
 
 async def test_who_is_first_is_known_of_each_plan_and_for_a_while(redis_server, client):

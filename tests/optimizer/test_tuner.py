@@ -556,11 +556,14 @@ def test_service_times_that_grow_before_plans_are_compared_are_noticed_too() -> 
     assert noticed.at < run.decisions[0].at + TuningSettings().shortest
 
 
-def test_a_memory_size_that_was_never_measured_gets_a_share_first() -> None:
+@pytest.mark.parametrize("started", [0, 2])
+def test_a_memory_size_that_was_never_measured_gets_a_share_first(started: int) -> None:
+    """Also beside a plan that had environments started."""
     alike = [msgspec.structs.replace(point, memory_mb=885) for point in PROFILE.points]
     profile = msgspec.structs.replace(PROFILE, points=[*alike, *PROFILE.points])
     setup = TuningSetup("m", (SLO,), profile)
-    run = simulate_control(setup, poisson_times(60, 9_000), settings=TuningSettings(period=60), first=plan_without_batching(1769))
+    first = structs.replace(plan_without_batching(1769), started=started or msgspec.UNSET)
+    run = simulate_control(setup, poisson_times(60, 9_000), settings=TuningSettings(period=60), first=first)
     tried = [plan for _, plan in run.plans if plan.routes]
     assert [route.share for route in tried[0].routes] == [0.95, 0.05]
     assert tried[0].routes[0].function == "f-1769" and "f-885" in tried[0].routes[1].functions
