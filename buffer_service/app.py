@@ -327,6 +327,8 @@ class BufferService:
             return "no key of the issuer of tokens is known"
         if self._tokens is None and self._keyring is not None and not len(self._keyring):
             return "no API key is in force, and who asks needs one"
+        if starting := [model.plan.model for model in models if model.starting]:
+            return f"environments of {', '.join(starting)} are being started"
         try:
             await asyncio.gather(*(model.check() for model in models))
         except StoreUnavailable as error:

@@ -45,7 +45,7 @@ from sluice.buffer_service.route_instructions import (
     Move,
 )
 from sluice.buffer_service.route_state import RouteState
-from sluice.buffer_service.starting import start_environments
+from sluice.buffer_service.starting import READY_WITHIN, start_environments
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
@@ -133,6 +133,7 @@ class Dispatcher:
         self._lease = limits.lease
         self._digest = digest
         self._starting: asyncio.Task[None] | None = None
+        self._ready_at = -NEVER
         self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
         self._within: dict[tuple[str, int], asyncio.Timeout] = {}  # by batch and part under way, how long it is waited for
         self._until: dict[tuple[str, int], float | None] = {}  # the same of those whose task has not begun, by the loop's clock
@@ -151,6 +152,7 @@ class Dispatcher:
         for function in self._state.route.functions:
             self._look_at_workers(function)
         self._start_environments(self._digest)
+        self._ready_at = self._clock() + READY_WITHIN
         self._kick()
 
     def follow(self, route: Route, slo: float | None = None, digest: str = "") -> None:
@@ -161,7 +163,7 @@ class Dispatcher:
         for function in route.functions:
             self._look_at_workers(function)
         if digest != self._digest:
-            self._digest = digest
+            self._digest, self._ready_at = digest, -NEVER  # who serves already goes on being ready
             self._start_environments(digest)
         self._kick()
 
@@ -374,6 +376,11 @@ class Dispatcher:
             starting = start_environments(route.function, route.started, self._state.asked_for, self._invoker, is_first)
             self._starting = asyncio.get_running_loop().create_task(starting)
             self._starting.add_done_callback(self._done)
+
+    @property
+    def starting(self) -> bool:
+        """Whether environments start of a route that is new here, so that requests are better sent elsewhere; not for long."""
+        return self._starting is not None and not self._starting.done() and self._clock() < self._ready_at
 
     def _stop_starting(self) -> None:
         """Nobody waits for what the pings under way come to, and what they have started is there all the same."""

@@ -131,6 +131,11 @@ class ServedModel:
         """How each function of a route in force stands at this process."""
         return self._dispatchers[route].standings()
 
+    @property
+    def starting(self) -> bool:
+        """Whether environments start of a route that is new at this process."""
+        return any(dispatcher.starting for dispatcher in self._dispatchers.values())
+
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless calls to the queues of all routes in force would be executed."""
         await asyncio.gather(*(self._dispatchers[route.name].check() for route in self.plan.all_routes))

@@ -16,6 +16,7 @@ from sluice.batching.errors import FunctionFailed, StoreUnavailable
 from sluice.buffer_service.invokers.port import Invoker
 from sluice.lambda_fn.contract import Batch, encode_batch
 
+READY_WITHIN = 10.0  # seconds for which a route that is new at a process is not ready, as its environments start
 AGAIN = 1.0  # seconds after which a store is asked once more that does not say who is the first,
 ASKED = 60  # times at most
 _log = logging.getLogger(__name__)

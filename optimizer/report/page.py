@@ -360,6 +360,7 @@ class _Page:
             ("prices", f"{prices.told}; {prices.currency}; {billing.architecture}"),
             ("billed in steps of", milliseconds(billing.step)),
             ("cold starts", self.cold_starts()),
+            ("environments that the buffer starts with the plan", f"{answer.started}"),
             ("part of the SLO kept free", f"{100 * self.question.goal.headroom:g} %"),
             (
                 "confidence, as the fit is uncertain",

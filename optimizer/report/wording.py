@@ -107,9 +107,22 @@ def cold_starts(answer: Answer) -> list[str]:
 def started(answer: Answer) -> list[str]:
     """How many environments of the function the buffer starts with the plan, if any."""
     if not (n := answer.started):
-        return []
+        return _starts_unknown(answer)
     environments = "an environment" if n == 1 else f"{n} environments"
     return [f"The plan has the buffer start {environments} when it comes into force, before requests ask for them."]
+
+
+def _starts_unknown(answer: Answer) -> list[str]:
+    winner, question = answer.winner, answer.question
+    unknown = question.billing.cold_start_probability is None and winner.memory_mb is not None
+    if not unknown or winner is not answer.by_function or winner.policy.max_batch_size == 1 or "://" in winner.function:
+        return []
+    if (init := question.profile.init.get(winner.memory_mb)) is not None and init.mean:
+        return []
+    return [
+        f"The profile saw no cold start at {winner.memory_mb} MB: no figure has any, and the plan has nothing started before"
+        " the first requests. `sluice profile` sees them of a function that nobody has used for some minutes."
+    ]
 
 
 def kept_warm(answer: Answer) -> list[str]:

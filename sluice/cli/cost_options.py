@@ -33,6 +33,9 @@ architecture_option: Callable[[Command], Command] = click.option(
 )
 
 
+LONGEST_KEPT = 86_400.0  # s that an environment which nobody uses may be said to be kept
+
+
 def price_options(command: Command) -> Command:
     """Price list, architecture, granularity; the command gets ``billing: Billing``."""
 
@@ -123,8 +126,10 @@ def cost_options(command: Command) -> Command:
         answer_bytes: int | None,
         **others: Any,
     ) -> Any:
-        least = "a number of seconds > 0; --cold-start-probability 1 has every invocation start cold"
-        require(keep_alive > 0, "--keep-alive", keep_alive, least)
+        least = (
+            f"a number of seconds > 0, at most {LONGEST_KEPT:g}, a day; --cold-start-probability 1 has every invocation start cold"
+        )
+        require(0 < keep_alive <= LONGEST_KEPT, "--keep-alive", keep_alive, least)
         require(payload_bytes is None or payload_bytes >= 1, "--payload-bytes", payload_bytes, "an integer >= 1")
         told = replace(
             billing,

@@ -37,6 +37,7 @@ _HANDLER = "def handler(event, context): return event"
 _TRUST = {"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}]}
 
 _STACKS: dict[str, set[str]] = {}  # of the account that is there, if one is, by its URL
+_LAMBDAS: set[str] = set()  # the URLs of the local ones that are there
 
 
 @contextlib.contextmanager
@@ -68,10 +69,12 @@ def local_lambda(
     ]
     fields = [{name: getattr(function, name) for name in Function.__struct_fields__} for function in functions]
     with lambda_process(fields) as running, pytest.MonkeyPatch.context() as patch:
+        _LAMBDAS.add(running.url)
         for name, value in {**AWS_ENVIRONMENT, "AWS_ENDPOINT_URL_LAMBDA": running.url}.items():
             patch.setenv(name, value)
         patch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials that it found first
         yield running
+        _LAMBDAS.discard(running.url)
 
 
 class Account:
@@ -153,8 +156,9 @@ def _served() -> Iterator[str]:
 
 
 def _enter(patch: pytest.MonkeyPatch, url: str) -> None:
-    """Have clients find the account at ``url``; a local Lambda that they find already stays."""
-    for name in [name for name in os.environ if name.startswith("AWS_") and name != "AWS_ENDPOINT_URL_LAMBDA"]:
+    """Have clients find the account at ``url``; a local Lambda that a test has made stays, and nothing else of the environment."""
+    kept = {"AWS_ENDPOINT_URL_LAMBDA"} if os.environ.get("AWS_ENDPOINT_URL_LAMBDA") in _LAMBDAS else set()
+    for name in [name for name in os.environ if name.startswith("AWS_") and name not in kept]:
         patch.delenv(name)
     for name, value in {**AWS_ENVIRONMENT, "AWS_ENDPOINT_URL": url, "AWS_EC2_METADATA_DISABLED": "true"}.items():
         patch.setenv(name, value)

@@ -16,7 +16,7 @@ from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.invokers import FunctionUnavailable, LocalInvoker
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.starting import ASKED
+from sluice.buffer_service.starting import ASKED, READY_WITHIN
 from sluice.buffer_service.store import FOLLOWED, Limits
 from sluice.lambda_fn.contract import Batch, decode_batch, encode_answers
 from tests.buffer_service.conftest import Plans, memory, plan, serving
@@ -61,13 +61,16 @@ async def settled():
 async def test_so_many_are_pinged_at_once_when_a_plan_comes_into_force_and_once(function):
     invoker, store = Pinged(function), MemoryStore(memory(), new_process_name())
     async with serving(function, POLICY, store, Plans(started(3)), invoker) as buffer:
+        assert await buffer.service.unready() == await buffer.service.unready("m") == "environments of m are being started"
         await settled()
+        assert await buffer.service.unready() is None
         assert invoker.pings == [Batch("m", [], ping=True, hold=START_HOLD)] * 3 and invoker.most == 3
         assert (await buffer.post("/models/m", b"1"))[0] == 200
         await buffer.service.model("m").follow(started(3))
         await settled()
         assert len(invoker.pings) == 3, "the plan is the same"
         await buffer.service.model("m").follow(started(5, OTHER))
+        assert await buffer.service.unready() is None, "who serves already goes on being ready"
         await settled()
         assert len(invoker.pings) == 8
         await buffer.service.model("m").follow(plan(POLICY))
@@ -142,7 +145,9 @@ async def test_nobody_waits_for_pings_that_are_not_answered(function):
     both, alone = Plan(model="m", routes=[starts, b]), Plan(model="m", routes=[structs.replace(b, share=1.0)])
     async with serving(function, POLICY, MemoryStore(memory(), new_process_name()), Plans(both), invoker) as buffer:
         await settled()
-        assert len(invoker.pings) == 2
+        assert len(invoker.pings) == 2 and await buffer.service.unready() is not None
+        await asyncio.sleep(READY_WITHIN)
+        assert await buffer.service.unready() is None
         began = loop.time()
         for plan_ in (alone, both):
             await buffer.service.model("m").follow(plan_)

@@ -176,6 +176,7 @@ MISTAKES = {
     "recommend --poisson 1e-300 --profile PROFILE --slo 0.2": "--poisson: 1e-300 is not allowed; allowed: requests per second",
     f"recommend {POISSON} --slo 0.2 --max-batch-size 1000000000": "--max-batch-size: 1000000000 is not allowed; allowed: an",
     f"recommend {POISSON} --slo 0.2 --keep-alive 0": "--keep-alive: 0.0 is not allowed; allowed: a number of seconds > 0",
+    f"recommend {POISSON} --slo 0.2 --keep-alive 300000": "--keep-alive: 300000.0 is not allowed; allowed: a number of seconds",
     f"recommend {POISSON} --slo 0.2 --payload-bytes 0": "--payload-bytes: 0 is not allowed; allowed: an integer >= 1",
     f"recommend {POISSON} --slo 0.2 --headroom nan": "headroom: nan is not allowed; allowed: a fraction of the SLO",
     f"recommend {POISSON} --slo 0.2 --loads 10:0.1": "loads: (10.0, 0.1) is not allowed; allowed: two multiples of the arrival",
