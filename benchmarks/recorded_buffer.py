@@ -79,8 +79,8 @@ class RecordedQueue:
     async def check(self) -> None:
         await self._queue.check()
 
-    async def is_first(self, plan: str) -> bool:
-        return await self._queue.is_first(plan)
+    async def is_first(self, edition: str) -> bool:
+        return await self._queue.is_first(edition)
 
 
 class RecordedStore:

@@ -97,7 +97,7 @@ class Dispatcher:
     ``elsewhere`` moves members to the other routes; ``drained`` is called when nobody waits at the retired route any more, perhaps
     again and again until the dispatcher is closed; ``left`` tells all routes that a caller waits no more: his request may have
     moved. What the function answered takes ``room`` until its batch has ended. ``slo`` (s) is what the plan promises;
-    ``digest`` is the plan's.
+    ``digest`` is the plan's, and ``edition`` names it as it was made: of another edition environments are started anew.
     """
 
     def __init__(
@@ -115,6 +115,7 @@ class Dispatcher:
         room: Room,
         slo: float | None = None,
         digest: str = "",
+        edition: str = "",
     ) -> None:
         mine = callers.process, callers.waiting, callers.request_timeout
         self._state = RouteState(model, route, limits, *mine, slo, digest, callers.rounds)
@@ -131,7 +132,7 @@ class Dispatcher:
         self._left = left
         self._room = room
         self._lease = limits.lease
-        self._digest = digest
+        self._edition = edition
         self._starting: asyncio.Task[None] | None = None
         self._ready_at = -NEVER
         self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
@@ -151,20 +152,20 @@ class Dispatcher:
         """Install the policy, announce this process, and serve from then on."""
         for function in self._state.route.functions:
             self._look_at_workers(function)
-        self._start_environments(self._digest)
+        self._start_environments()
         self._ready_at = self._clock() + READY_WITHIN
         self._kick()
 
-    def follow(self, route: Route, slo: float | None = None, digest: str = "") -> None:
+    def follow(self, route: Route, slo: float | None = None, digest: str = "", edition: str = "") -> None:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
         if (route.functions, route.variant) != (self._state.route.functions, self._state.route.variant):
             self._metadata = None
         self._state.follow(self._clock(), route, slo, digest)
         for function in route.functions:
             self._look_at_workers(function)
-        if digest != self._digest:
-            self._digest, self._ready_at = digest, -NEVER  # who serves already goes on being ready
-            self._start_environments(digest)
+        if edition != self._edition:
+            self._edition, self._ready_at = edition, -NEVER  # who serves already goes on being ready
+            self._start_environments()
         self._kick()
 
     def retire(self) -> None:
@@ -369,10 +370,10 @@ class Dispatcher:
             self._telemetry.suspended()
         self._kick()
 
-    def _start_environments(self, digest: str) -> None:
+    def _start_environments(self) -> None:
         self._stop_starting()
         if (route := self._state.route).started:
-            is_first = partial(self._queue.is_first, digest)
+            is_first = partial(self._queue.is_first, self._edition)
             starting = start_environments(route.function, route.started, self._state.asked_for, self._invoker, is_first)
             self._starting = asyncio.get_running_loop().create_task(starting)
             self._starting.add_done_callback(self._done)

@@ -31,7 +31,9 @@ class MemoryBackend:
         self.records: defaultdict[str, ArrivalRecord] = defaultdict(ArrivalRecord)  # by model
         self.batches: defaultdict[str, BatchRecord] = defaultdict(BatchRecord)  # by model
         self.results: defaultdict[str, ResultsState] = defaultdict(ResultsState)  # by model
-        self.followed: dict[str, tuple[str, float]] = {}  # by ``store.queue_name``: a plan's digest, and until when that is known
+        self.followed: dict[
+            str, tuple[str, float]
+        ] = {}  # by ``store.queue_name``: the edition of a plan, and until when that is known
         self.mailboxes: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
 
     def queue(self, model: str, route: str) -> QueueState:
@@ -98,9 +100,9 @@ class MemoryQueue:
     async def check(self) -> None:
         return None
 
-    async def is_first(self, plan: str) -> bool:
+    async def is_first(self, edition: str) -> bool:
         backend, name = self._backend, queue_name(self._model, self._route)
         now = backend.clock()
         followed, until = backend.followed.get(name, ("", 0.0))
-        backend.followed[name] = plan, now + FOLLOWED
-        return followed != plan or now >= until
+        backend.followed[name] = edition, now + FOLLOWED
+        return followed != edition or now >= until

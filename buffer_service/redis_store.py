@@ -270,11 +270,11 @@ class RedisQueue:
         if self._refused is not None:
             raise self._refused
 
-    async def is_first(self, plan: str) -> bool:
+    async def is_first(self, edition: str) -> bool:
         key = self.keys[0].removesuffix("policy") + "followed"
         set_aside = _set_aside({key: "string"})
-        [followed] = await _ask(self._gate.call, set_aside, ("SET", key, plan, "EX", FOLLOWED, "GET"))
-        return followed is None or cast("bytes", followed) != plan.encode()
+        [followed] = await _ask(self._gate.call, set_aside, ("SET", key, edition, "EX", FOLLOWED, "GET"))
+        return followed is None or cast("bytes", followed) != edition.encode()
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
         self._serial += 1

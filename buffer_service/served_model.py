@@ -74,7 +74,7 @@ class ServedModel:
         self.telemetry.follow(plan)
         for name, route in routes.items():
             if name in self._dispatchers:
-                self._dispatchers[name].follow(route, plan.promised(name), plan.digest)
+                self._dispatchers[name].follow(route, plan.promised(name), plan.digest, _edition(plan))
             else:
                 self._open(route)
         self._deal.follow({name: route.share for name, route in routes.items()})
@@ -170,6 +170,7 @@ class ServedModel:
             room=self._room,
             slo=self.plan.promised(route.name),
             digest=self.plan.digest,
+            edition=_edition(self.plan),
         )
         self._dispatchers[route.name] = dispatcher
         dispatcher.start()
@@ -199,3 +200,8 @@ class ServedModel:
         await dispatcher.close()
         self.telemetry.forget(name)
         del self._closing[name]
+
+
+def _edition(plan: Plan) -> str:
+    """What a plan has in common with itself alone: another with its digest may be of another function behind the same name."""
+    return f"{plan.digest} {plan.made_at or ''}".rstrip()

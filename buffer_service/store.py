@@ -156,8 +156,8 @@ class Queue(Protocol):
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless a call that changes the queue would be executed."""
 
-    async def is_first(self, plan: str) -> bool:
-        """Whether nobody followed the plan of this digest here before: no process asked so for it last, within ``FOLLOWED`` s."""
+    async def is_first(self, edition: str) -> bool:
+        """Whether nobody followed this edition of a plan here before: no process asked so for it last, within ``FOLLOWED`` s."""
 
 
 class Store(Protocol):

@@ -69,13 +69,16 @@ async def test_so_many_are_pinged_at_once_when_a_plan_comes_into_force_and_once(
         await buffer.service.model("m").follow(started(3))
         await settled()
         assert len(invoker.pings) == 3, "the plan is the same"
+        await buffer.service.model("m").follow(structs.replace(started(3), made_at="2026-01-01T00:00:00+00:00"))
+        await settled()
+        assert len(invoker.pings) == 6, "it is made anew, perhaps for a function that is"
         await buffer.service.model("m").follow(started(5, OTHER))
         assert await buffer.service.unready() is None, "who serves already goes on being ready"
         await settled()
-        assert len(invoker.pings) == 8
+        assert len(invoker.pings) == 11
         await buffer.service.model("m").follow(plan(POLICY))
         await settled()
-        assert len(invoker.pings) == 8
+        assert len(invoker.pings) == 11
 
 
 @in_virtual_time
