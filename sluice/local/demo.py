@@ -50,7 +50,8 @@ LEAST_REQUESTS = 20  # of which each replay is measured
 LEAST_PHASE = 2.0  # s of live control, in one of which the hundred come that a fit takes
 MOST_RATE = 1000.0  # requests/s that this machine is asked for
 RNG_SEED = 20261121
-MEASURED = 3  # times at most that the function is profiled
+MEASURED = 5  # times at most that the function is profiled,
+LONGEST = 60.0  # and seconds, as it is measured for longer on a machine that is busy
 
 Say = Callable[[str], None]
 Show = Callable[[str, float], None]
@@ -357,8 +358,8 @@ class Demo:
 def usable_profile(measure: Callable[[float], ServiceProfile], seconds: float, say: Say) -> ServiceProfile:
     """A profile that can be used, from ``measure`` in ``seconds``, or in ``MEASURED`` times at most on a machine that is busy.
 
-    It is measured again where larger batches seem quicker, and for twice as long where some settings ran less than twice. The cold
-    starts are those of the first profile, as the environments are warm thereafter.
+    It is measured again for half as long again where larger batches seem quicker, up to ``LONGEST``, and for twice as long where
+    some settings ran less than twice. The cold starts are those of the first profile, as the environments are warm thereafter.
 
     Raises
     ------
@@ -376,13 +377,13 @@ def usable_profile(measure: Callable[[float], ServiceProfile], seconds: float, s
         except (InvalidInput, NotConverged) as error:
             if not left:
                 raise
-            trouble, how = "noisy", ""
+            trouble, longer = "noisy", min(1.5 * seconds, max(seconds, LONGEST))
             if isinstance(error, NotConverged):
-                seconds *= 2
-                trouble, how = "slow", f" for {seconds:g} s"
+                trouble, longer = "slow", 2 * seconds
                 init = init or (error.best.init if isinstance(error.best, ServiceProfile) else {})
             more = f", and {left - 1} more at most" if left > 1 else ", for the last time"
-            say(f"This machine is too {trouble} to measure on just now ({error}): measuring again{how}{more}.")
+            seconds = longer
+            say(f"This machine is too {trouble} to measure on just now ({error}): measuring again for {seconds:g} s{more}.")
     raise AssertionError("the last time returns or raises")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import InvalidInput, NotConverged
-from sluice.local.demo import usable_profile
+from sluice.local.demo import MEASURED, usable_profile
 
 
 def measured(*seconds: float, init: float) -> ServiceProfile:
@@ -44,27 +44,29 @@ def test_a_quiet_machine_is_measured_once() -> None:
 
 def test_a_noisy_machine_is_measured_again_and_that_is_said() -> None:
     said: list[str] = []
-    found = usable_profile(one_after_another(NOISY, NOISY, QUIET), 2.0, said.append)
+    given: list[float] = []
+    found = usable_profile(one_after_another(NOISY, NOISY, NOISY, NOISY, QUIET, given=given), 20.0, said.append)
     assert found.points == QUIET.points and found.init == NOISY.init  # who started cold did so the first time
-    assert [line.endswith("measuring again, and 1 more at most.") for line in said] == [True, False]
-    assert said[1].endswith("measuring again, for the last time.") and "too noisy to measure on just now" in said[0]
+    assert given == [20.0, 30.0, 45.0, 60.0, 60.0]
+    assert said[0].endswith("measuring again for 30 s, and 3 more at most.") and "too noisy to measure on just now" in said[0]
+    assert said[3].endswith("measuring again for 60 s, for the last time.") and len(said) == 4
 
 
 def test_a_machine_that_stays_noisy_is_given_up_with_what_is_out_of_order() -> None:
     with pytest.raises(InvalidInput, match="batch_size 4: 0.02 is not allowed"):
-        usable_profile(one_after_another(NOISY, NOISY, NOISY), 2.0, lambda line: None)
+        usable_profile(one_after_another(*[NOISY] * MEASURED), 2.0, lambda line: None)
 
 
 def test_a_slow_machine_is_given_twice_the_time_and_that_is_said() -> None:
     said: list[str] = []
     given: list[float] = []
     assert usable_profile(one_after_another(SLOW, NOISY, QUIET, given=given), 2.0, said.append).points == QUIET.points
-    assert given == [2.0, 4.0, 4.0] and "too slow to measure on just now" in said[0]
-    assert said[0].endswith("measuring again for 4 s, and 1 more at most.")
+    assert given == [2.0, 4.0, 6.0] and "too slow to measure on just now" in said[0]
+    assert said[0].endswith("measuring again for 4 s, and 3 more at most.")
     slow = NotConverged("1 of 3 points has fewer than two warm runs", NOISY, math.inf)
     assert usable_profile(one_after_another(slow, QUIET), 2.0, said.append).init == NOISY.init  # the cold starts were then
 
 
 def test_a_machine_that_stays_slow_is_given_up_with_what_was_not_measured() -> None:
     with pytest.raises(NotConverged, match="fewer than two warm runs"):
-        usable_profile(one_after_another(SLOW, SLOW, SLOW), 2.0, lambda line: None)
+        usable_profile(one_after_another(*[SLOW] * MEASURED), 2.0, lambda line: None)
