@@ -1,4 +1,4 @@
-"""How many environments of a function are to be there before the first request (docs/model.md, 3.2).
+"""How many environments of a function are to be there before the first request (docs/model.md, 3.6).
 
 In the long run next to no batch starts cold; of those that come first all do, until there are as many environments as batches are
 under way at once. Who starts so many before that pays for the same cold starts, and nobody waits for them.
