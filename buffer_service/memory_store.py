@@ -31,9 +31,7 @@ class MemoryBackend:
         self.records: defaultdict[str, ArrivalRecord] = defaultdict(ArrivalRecord)  # by model
         self.batches: defaultdict[str, BatchRecord] = defaultdict(BatchRecord)  # by model
         self.results: defaultdict[str, ResultsState] = defaultdict(ResultsState)  # by model
-        self.followed: dict[
-            str, tuple[str, float]
-        ] = {}  # by ``store.queue_name``: the edition of a plan, and until when that is known
+        self.followed: dict[str, tuple[str, float]] = {}  # by ``store.queue_name``: a plan's edition, and until when it is known
         self.mailboxes: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
 
     def queue(self, model: str, route: str) -> QueueState:

@@ -561,9 +561,10 @@ class Plan(Document, frozen=True, kw_only=True):
             numbers = {name: float(value) for name, value in table.parameters.items() if not isinstance(value, str)}
             table.parameters.update(numbers)
         model, routes, *rest, size, classes = msgspec.to_builtins(content, order="deterministic")
-        routes = [{name: value for name, value in route.items() if value != _UNSAID.get(name, ...)} for route in routes]
-        for route in routes:
-            route.pop("started", None)
+        routes = [
+            {name: value for name, value in route.items() if name != "started" and value != _UNSAID.get(name, ...)}
+            for route in routes
+        ]
         classes = [dict.fromkeys(_CLASS) | each for each in classes]
         said = (model, routes, *rest, *([] if size is None else [size]), *([{"classes": classes}] if classes else []))
         return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:DIGEST_LENGTH]

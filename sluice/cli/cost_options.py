@@ -23,6 +23,8 @@ MOST_LOG, MOST_PER_MONTH = 10**9, 1e9
 """Bytes of an invocation, and USD."""
 """Of functions; the first is what the template deploys, unless told otherwise."""
 
+LONGEST_KEPT = 86_400.0  # s that an environment which nobody uses may be said to be kept
+
 architecture_option: Callable[[Command], Command] = click.option(
     "--architecture",
     default=ARCHITECTURES[0],
@@ -31,9 +33,6 @@ architecture_option: Callable[[Command], Command] = click.option(
     shell_complete=offered(lambda: ARCHITECTURES),
     help=f"Processors of the function, by which it is priced: {' or '.join(ARCHITECTURES)}.",
 )
-
-
-LONGEST_KEPT = 86_400.0  # s that an environment which nobody uses may be said to be kept
 
 
 def price_options(command: Command) -> Command:

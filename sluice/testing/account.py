@@ -69,12 +69,14 @@ def local_lambda(
     ]
     fields = [{name: getattr(function, name) for name in Function.__struct_fields__} for function in functions]
     with lambda_process(fields) as running, pytest.MonkeyPatch.context() as patch:
-        _LAMBDAS.add(running.url)
         for name, value in {**AWS_ENVIRONMENT, "AWS_ENDPOINT_URL_LAMBDA": running.url}.items():
             patch.setenv(name, value)
         patch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials that it found first
-        yield running
-        _LAMBDAS.discard(running.url)
+        _LAMBDAS.add(running.url)
+        try:
+            yield running
+        finally:
+            _LAMBDAS.discard(running.url)
 
 
 class Account:
