@@ -706,7 +706,8 @@ class Tuner:
         if not broken and not sturdier and not saves and relief.low <= LEAST_RELIEF:
             usd = f"{saving.low * over_horizon:.3g} USD in {horizon:.4g} s" if saving.low > 0 else "nothing"
             return back, f"{stays}: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
-        if not trigger.urgent and (not broken or self._fell) and (early := self._too_early(of.now, trigger, held)):
+        by_rate = self._fell and trigger.kind != "way"  # which breaks it, whatever comes
+        if not trigger.urgent and (not broken or by_rate) and (early := self._too_early(of.now, trigger, held)):
             return None, f"the plan stays: {early}"
         why = (
             f"{best.proposal.name} most likely keeps the promise; {_certainty(choice)}"

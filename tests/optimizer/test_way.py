@@ -140,6 +140,33 @@ def test_plans_leave_the_way_free_and_it_is_not_taken_for_slower_service() -> No
     assert max(plan.policy.policy().hold[1:]) <= 0.1 - 0.007 - 0.005 < max(without.policy.policy().hold[1:])
 
 
+def test_a_way_that_may_break_the_promise_is_acted_on_though_fewer_come_than_a_moment_ago() -> None:
+    tuner = Tuner(SETUP)
+    tuner.in_force(PLAN, 1.7e9)
+    times, batches = served(60, 6000, 0.0)
+    tuner.arrived(times)
+    tuner.batches(batches)
+    trigger = tuner.due(since := float(times[-1]))
+    assert trigger is not None
+    plan = tuner.decide(since, trigger).plan
+    assert plan is not None
+    tuner.in_force(plan, since)
+
+    fewer, batches = served(25, 800, 0.0, plan)
+    move = since - float(fewer[0])
+    ways = np.where(np.random.default_rng(3).random(len(batches)) < 0.12, 0.008, 0.0)  # no more are late than is allowed
+    tuner.arrived(fewer + move)
+    tuner.batches(
+        [
+            b._replace(ended_at=b.ended_at + move, latencies=tuple(x + way for x in b.latencies))
+            for b, way in zip(batches, ways, strict=True)
+        ]
+    )
+    trigger = tuner.due(now := float(fewer[-1]) + move)
+    assert trigger is not None and trigger.kind == "way" and now < since + 60
+    assert tuner.decide(now, trigger).plan is not None
+
+
 def test_what_was_profiled_or_is_assumed_of_the_way_is_planned_with_until_it_is_measured() -> None:
     quantiles = [(q, 0.01 * q) for q in (0.0, 0.5, 0.95, 1.0)]
     for way, seconds in ((ServiceTime(0.005), 0.005), (ServiceTime(0.005, quantiles, 100), 0.0095), (ServiceTime(7.0), 0.05)):
