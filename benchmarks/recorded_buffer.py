@@ -82,6 +82,9 @@ class RecordedQueue:
     async def is_first(self, edition: str) -> bool:
         return await self._queue.is_first(edition)
 
+    async def pings_in(self, edition: str, every: float) -> float:
+        return await self._queue.pings_in(edition, every)
+
 
 class RecordedStore:
     """A store whose queues are watched."""

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 from sluice.batching.documents import Route
@@ -19,6 +18,7 @@ from sluice.batching.urls import without_password
 from sluice.buffer_service.alarms import Alarm
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.callers import AtEnd, Callers, Waiting
+from sluice.buffer_service.environments import RouteEnvironments
 from sluice.buffer_service.invokers import (
     BatchTooLarge,
     FunctionBusy,
@@ -45,7 +45,6 @@ from sluice.buffer_service.route_instructions import (
     Move,
 )
 from sluice.buffer_service.route_state import RouteState
-from sluice.buffer_service.starting import READY_WITHIN, start_environments
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
@@ -133,8 +132,7 @@ class Dispatcher:
         self._room = room
         self._lease = limits.lease
         self._edition = edition
-        self._starting: asyncio.Task[None] | None = None
-        self._ready_at = -NEVER
+        self._environments = RouteEnvironments(self._state.name, self._queue, invoker, callers.clock)
         self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
         self._within: dict[tuple[str, int], asyncio.Timeout] = {}  # by batch and part under way, how long it is waited for
         self._until: dict[tuple[str, int], float | None] = {}  # the same of those whose task has not begun, by the loop's clock
@@ -152,8 +150,7 @@ class Dispatcher:
         """Install the policy, announce this process, and serve from then on."""
         for function in self._state.route.functions:
             self._look_at_workers(function)
-        self._start_environments()
-        self._ready_at = self._clock() + READY_WITHIN
+        self._environments.follow(self._state.route, self._state.asked_for, self._edition)
         self._kick()
 
     def follow(self, route: Route, slo: float | None = None, digest: str = "", edition: str = "") -> None:
@@ -163,14 +160,12 @@ class Dispatcher:
         self._state.follow(self._clock(), route, slo, digest)
         for function in route.functions:
             self._look_at_workers(function)
-        if edition != self._edition:
-            self._edition, self._ready_at = edition, -NEVER  # who serves already goes on being ready
-            self._start_environments()
+        self._environments.follow(route, self._state.asked_for, edition)
         self._kick()
 
     def retire(self) -> None:
         """The plan in force has this route no more."""
-        self._stop_starting()
+        self._environments.stop()
         self._state.retire(self._clock())
         self._kick()
 
@@ -268,7 +263,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Serve until no caller here waits, finish the batches under way, and only then give up this process's lease."""
-        self._stop_starting()
+        self._environments.stop()
         self._state.leave(self._clock())
         self._at_end = [self._has_ended, self._waits_no_more]
         for waiting in self._callers.waiting.values():
@@ -370,24 +365,10 @@ class Dispatcher:
             self._telemetry.suspended()
         self._kick()
 
-    def _start_environments(self) -> None:
-        self._stop_starting()
-        if (route := self._state.route).started:
-            is_first = partial(self._queue.is_first, self._edition)
-            starting = start_environments(route.function, route.started, self._state.asked_for, self._invoker, is_first)
-            self._starting = asyncio.get_running_loop().create_task(starting)
-            self._starting.add_done_callback(self._done)
-
     @property
     def starting(self) -> bool:
         """Whether environments start of a route that is new here, so that requests are better sent elsewhere; not for long."""
-        return self._starting is not None and not self._starting.done() and self._clock() < self._ready_at
-
-    def _stop_starting(self) -> None:
-        """Nobody waits for what the pings under way come to, and what they have started is there all the same."""
-        if self._starting is not None:
-            self._starting.cancel()
-            self._starting = None
+        return self._environments.starting
 
     def _look_at_workers(self, function: str) -> None:
         """Tell the state which workers of a function are ejected."""

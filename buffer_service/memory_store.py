@@ -32,6 +32,7 @@ class MemoryBackend:
         self.batches: defaultdict[str, BatchRecord] = defaultdict(BatchRecord)  # by model
         self.results: defaultdict[str, ResultsState] = defaultdict(ResultsState)  # by model
         self.followed: dict[str, tuple[str, float]] = {}  # by ``store.queue_name``: a plan's edition, and until when it is known
+        self.pinged: dict[str, tuple[str, float]] = {}  # and until when nobody is to ping what it keeps
         self.mailboxes: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
 
     def queue(self, model: str, route: str) -> QueueState:
@@ -104,3 +105,12 @@ class MemoryQueue:
         followed, until = backend.followed.get(name, ("", 0.0))
         backend.followed[name] = edition, now + FOLLOWED
         return followed != edition or now >= until
+
+    async def pings_in(self, edition: str, every: float) -> float:
+        backend, name = self._backend, queue_name(self._model, self._route)
+        now = backend.clock()
+        pinged, until = backend.pinged.get(name, ("", 0.0))
+        if pinged == edition and now < until:
+            return until - now
+        backend.pinged[name] = edition, now + every
+        return 0.0

@@ -27,6 +27,7 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
+from math import ceil
 from typing import Any, cast
 
 from redis.crc import key_slot
@@ -275,6 +276,22 @@ class RedisQueue:
         set_aside = _set_aside({key: "string"})
         [followed] = await _ask(self._gate.call, set_aside, ("SET", key, edition, "EX", FOLLOWED, "GET"))
         return followed is None or cast("bytes", followed) != edition.encode()
+
+    async def pings_in(self, edition: str, every: float) -> float:
+        key = f"{self.keys[0].removesuffix('policy')}pinged:{edition}"
+        call = partial(_ask, self._gate.call, _set_aside({key: "string"}))
+        [(seconds, micros), until] = await call(("TIME",), ("GET", key))
+        now = int(seconds) + int(micros) / 1e6
+        if until is None:
+            until = repr(now + every).encode()
+            [mine] = await call(("SET", key, until, "PX", ceil(1000 * every), "NX"))
+            if mine is not None:
+                return 0.0  # and another who asked as soon waits as long
+        try:
+            return max(float(until) - now, 0.001)
+        except ValueError:
+            held = cast("bytes", until).decode(errors="replace")
+            raise StoreUnavailable(f"Redis holds {held!r} under {key}, where a time is") from None
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
         self._serial += 1

@@ -159,6 +159,9 @@ class Queue(Protocol):
     async def is_first(self, edition: str) -> bool:
         """Whether nobody followed this edition of a plan here before: no process asked so for it last, within ``FOLLOWED`` s."""
 
+    async def pings_in(self, edition: str, every: float) -> float:
+        """0 where whoever asks is to ping what an edition of a plan keeps, as nobody will for ``every`` s; else s until then."""
+
 
 class Store(Protocol):
     """The queues, and the mail between processes."""

@@ -197,15 +197,14 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
         gb = memory_mb / 1024
         return ProvisionedPrice(3600 * gb * price.reserved_gb_second, gb * price.gb_second)
 
-    def ping(self, memory_mb: int, architecture: str) -> float:
-        """USD of a ping of a function of ``memory_mb``: the schedule's fee, the function's, its log, and ``PING_SECONDS`` of it."""
-        compute = PING_SECONDS * memory_mb / 1024 * self.gb_second(architecture)
-        return self.scheduler.invocation + self.function.request + self.logs_per_invocation + compute
+    def ping(self, memory_mb: int, architecture: str, by_buffer: bool = True) -> float:
+        """USD of a ping of a function of ``memory_mb``, but for the INIT of what it starts: the function's fee, and its log.
 
-    def start(self, memory_mb: int, architecture: str) -> float:
-        """USD of a ping by which a buffer starts an environment, but for its INIT: fee, log, and ``START_HOLD`` of the function."""
-        compute = START_HOLD * memory_mb / 1024 * self.gb_second(architecture)
-        return self.function.request + self.logs_per_invocation + compute
+        And ``START_HOLD`` of it, as a buffer asks for; or the fee of the schedule that makes it, and ``PING_SECONDS``.
+        """
+        compute = (START_HOLD if by_buffer else PING_SECONDS) * memory_mb / 1024 * self.gb_second(architecture)
+        scheduled = 0.0 if by_buffer else self.scheduler.invocation
+        return scheduled + self.function.request + self.logs_per_invocation + compute
 
     def machine(self, name: str) -> float:
         """USD per hour of a machine."""

@@ -5,9 +5,10 @@ under way goes to another, on demand, which may start cold. So with ``n`` of the
 loss, and those start cold that do so finding ``n`` or more under way (3.0). The setting is the best as if nothing started cold;
 ``n`` is the cheapest with which the SLOs are kept.
 
-A ping that comes before an environment is given up keeps the one that was used last: whoever finds none under way starts warm, and
-those start cold that do so finding one or more under way. It keeps no more than one: pings that are to keep two must run at the
-same time, and nobody can make them.
+So many pings at the same time, each of which holds its environment for a moment, keep ``n`` as well, where they come again before
+an environment is given up: whoever finds fewer under way starts warm, and those start cold that do so finding ``n`` or more. The
+buffer sends them (``WarmEnvironments``). Where nothing is batched and there is none, a schedule keeps one. That costs some
+thousandths of what is provisioned, which Lambda promises to keep.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Self
 
 import numpy as np
 
-from sluice.batching.documents import MAX_PING, WarmEnvironments
+from sluice.batching.documents import MAX_PING, MAX_STARTED, WarmEnvironments
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cold_starts import ColdStarts, Share, Shares
@@ -65,14 +66,14 @@ class Provisioning:
 
     def beyond(self, warm: WarmEnvironments) -> tuple[float, Share]:
         """Share of the batches that find all that are kept warm busy, and who starts cold."""
-        at = min(warm.provisioned or 1, self.most)
+        at = min(warm.number, self.most)
         return float(self.on_demand[at]), Share(*(float(of[at]) for of in self.cold))
 
     def cost(self, warm: WarmEnvironments, bill: BatchCost, billing: Billing, arrival_rate: float) -> BatchCost:
         """Of a request, where ``bill`` is what it costs were all of them on demand and so large a share of them cold."""
         if not warm.provisioned:
-            ping = billing.prices.ping(self.offer.service.memory_mb, billing.architecture)
-            return replace(bill, pings=ping / warm.pinged_every / arrival_rate)
+            ping = billing.prices.ping(self.offer.service.memory_mb, billing.architecture, by_buffer=bool(bill.fixed_terms))
+            return replace(bill, pings=warm.pinged * ping / warm.pinged_every / arrival_rate)
         sizes, at = np.arange(1, len(self.batch_size_pmf) + 1), min(warm.provisioned, self.most)
         duration = float(self.batch_size_pmf @ self.offer.billed_duration[: len(sizes)]) / float(self.batch_size_pmf @ sizes)
         on_demand = float(self.on_demand[at])
@@ -86,15 +87,21 @@ def ping_interval(keep_alive: float, init: float) -> float | None:
     return seconds if seconds > init else None
 
 
-def minutes(warm: WarmEnvironments) -> str:
-    """How often it is pinged, in words."""
+def ways_to_keep(every: float | None, most: int, by_buffer: bool) -> list[WarmEnvironments]:
+    """What may be kept warm of up to ``most``: by pings every so many seconds, where these can keep some, or provisioned."""
+    pinged = range(1, min(most, MAX_STARTED if by_buffer else 1) + 1) if every else ()
+    return [
+        *(WarmEnvironments(pinged_every=every or 0.0, pinged=n) for n in pinged),
+        *(WarmEnvironments(n) for n in range(1, most + 1)),
+    ]
+
+
+def how_kept(warm: WarmEnvironments) -> str:
+    """What is kept, and how, in words."""
+    environments = "1 environment" if warm.number == 1 else f"{warm.number} environments"
     every = warm.pinged_every / 60
-    return "minute" if every == 1 else f"{every:g} minutes"
-
-
-def parameter(warm: WarmEnvironments) -> str:
-    """What the template is told beside the memory size."""
-    return f"ProvisionedConcurrency={warm.provisioned}" if warm.provisioned else f"PingMinutes={warm.pinged_every / 60:g}"
+    minutes = "minute" if every == 1 else f"{every:g} minutes"
+    return f"{environments} provisioned" if warm.provisioned else f"{environments} warm by pings every {minutes}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +163,7 @@ class KeptWarm(Predicted):
     @property
     def runs_on(self) -> str:
         """Memory, and how many are kept warm."""
-        return f"{self.setting.runs_on}, {self.warm.provisioned or 1} warm"
+        return f"{self.setting.runs_on}, {self.warm.number} warm"
 
     @property
     def leaves(self) -> str:
@@ -166,23 +173,26 @@ class KeptWarm(Predicted):
     @property
     def instruction(self) -> str:
         """What to do, in one sentence."""
-        n, first = self.warm.provisioned, self.setting.instruction.removesuffix(".")
-        if not n:
-            return f"{first}, and ping it every {minutes(self.warm)} (PingMemory={self.memory_mb}, {parameter(self.warm)})."
-        environments = "1 environment" if n == 1 else f"{n} environments"
-        return f"{first}, and keep {environments} of it provisioned (ProvisionedMemory={self.memory_mb}, {parameter(self.warm)})."
+        first = self.setting.instruction.removesuffix(".")
+        if self.warm.pinged_every and self.policy.max_batch_size > 1:
+            return f"{first}; the buffer keeps {how_kept(self.warm)}."
+        if self.warm.pinged_every:
+            told = f"PingMemory={self.memory_mb}, PingMinutes={self.warm.pinged_every / 60:g}"
+            return f"{first}, and keep {how_kept(self.warm)} ({told})."
+        told = f"ProvisionedMemory={self.memory_mb}, ProvisionedConcurrency={self.warm.provisioned}"
+        return f"{first}, and keep {how_kept(self.warm)} ({told})."
 
     def billed(self, cost: BatchCost) -> Self:
         """The same with its cost on arrivals that were recorded."""
         return replace(self, cost=cost, fitted=self.cost)
 
     def deployment(self, function: Function) -> Deployment:
-        """The function that is pinged; or what is provisioned as servers, and the same table on demand beside them."""
+        """The function of which some are pinged; or what is provisioned as servers, and the same table on demand beside them."""
         return kept_warm(function.at(self.memory_mb), self.policy, self.warm, self.offer)
 
 
 def cheapest_kept_warm(settings: FunctionSettings, warm: FunctionSetting) -> KeptWarm | None:
-    """The cheapest ping or number of environments with which a setting keeps the SLOs; ``None`` where none does.
+    """The cheapest number of environments, pinged or provisioned, with which a setting keeps the SLOs; ``None`` where none does.
 
     Parameters
     ----------
@@ -197,9 +207,8 @@ def cheapest_kept_warm(settings: FunctionSettings, warm: FunctionSetting) -> Kep
     pmf, init, rate = warm.latency.batch_size_pmf, float(starts.seconds[j]), question.arrivals.arrival_rate
     of = Provisioning.of(offer, starts.of(question.arrivals), pmf, np.array(warm.policy.hold[1:-1]), init)
     every = ping_interval(question.environments.keep_alive, init) if of.most else None
-    ways = [WarmEnvironments(n) for n in range(1, of.most + 1)]
     found = []
-    for way in [WarmEnvironments(pinged_every=every), *ways] if every else ways:
+    for way in ways_to_keep(every, of.most, by_buffer=len(pmf) > 1):
         on_demand, cold = of.beyond(way)
         cost = of.cost(way, settings.bill(pmf, service, cold.batches), question.billing, rate)
         found.append(KeptWarm(warm, offer, way, on_demand, cold, with_cold_starts(warm.latency, cold.requests, init), cost))

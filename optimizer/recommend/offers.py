@@ -160,12 +160,12 @@ def function_as_workers(function: Function) -> WorkerOffer:
 
 
 def kept_warm(function: Function, policy: Policy, warm: WarmEnvironments, offer: WorkerOffer | None = None) -> Deployment:
-    """The function that is pinged; or what is provisioned as servers, and the same table on demand beside them.
+    """The function of which some are pinged; or what is provisioned as servers, and the same table on demand beside them.
 
     ``offer`` is an environment that is provisioned, by default at its price.
     """
     if not warm.provisioned:
-        return function.pinged(warm.pinged_every).under(policy)
+        return function.pinged(warm).under(policy)
     return (offer or function_as_workers(function)).kept_warm(policy, warm.provisioned, function)
 
 

@@ -1,9 +1,9 @@
 """Environments that are kept warm for the queues of several applications (docs/model.md, 3.6 and 3.7).
 
-For a queue by itself it is as for one application: the cheapest ping or number of provisioned environments with which every promise
-is kept. Queues of one function may have the same: who finds another queue's batch under way may find none free, so that of those
-batches that would start cold without, the share is added with which batches of the others are under way, 1 - exp(-a) with ``a`` of
-them in the mean. That is paid for once.
+For a queue by itself it is as for one application: the cheapest number of environments, pinged or provisioned, with which every
+promise is kept. Queues of one function may have the same: who finds another queue's batch under way may find none free, so that of
+those batches that would start cold without, the share is added with which batches of the others are under way, 1 - exp(-a) with
+``a`` of them in the mean. That is paid for once, and the plan has the pings of one of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sluice.optimizer.billing.cold_starts import Shares
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.application import Application
 from sluice.optimizer.recommend.function_starts import FunctionStarts
-from sluice.optimizer.recommend.kept_warm import HARM, Provisioning, ping_interval
+from sluice.optimizer.recommend.kept_warm import HARM, Provisioning, ping_interval, ways_to_keep
 from sluice.optimizer.recommend.offers import provisioned_offers
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.served_queue import Served, ServedQueue
@@ -43,7 +43,7 @@ class QueuesKeptWarm:
         self._question, self._starts, self._together = question, starts, together
 
     def alone(self, of: ServedQueue) -> ServedQueue:
-        """The queue with the cheapest ping or number of environments that keeps every promise.
+        """The queue with the cheapest number of environments, pinged or provisioned, that keeps every promise.
 
         Where cold starts do no harm only if that saves more than the premium.
         """
@@ -51,8 +51,7 @@ class QueuesKeptWarm:
             return of
         provisioning = self._provisioning(of)
         every = ping_interval(self._question.environments.keep_alive, of.init) if provisioning.most else None
-        ways = [WarmEnvironments(n) for n in range(1, provisioning.most + 1)]
-        ways += [WarmEnvironments(pinged_every=every)] if every else []
+        ways = ways_to_keep(every, provisioning.most, by_buffer=True)
         found = [of, *(self._under(of, way, provisioning, of.arrival_rate) for way in ways)]
         best = min(found, key=lambda queue: (queue.missed, queue.cost.per_request))
         harm = of.cold_starts >= HARM or of.missed
@@ -66,7 +65,7 @@ class QueuesKeptWarm:
             mine = {k: of for k, of in enumerate(queues) if isinstance(of, ServedQueue) and of.warm and of.function == function}
             if len(mine) < 2:
                 continue
-            way = max((of.warm for of in mine.values() if of.warm), key=lambda warm: warm.provisioned)
+            way = max((of.warm for of in mine.values() if of.warm), key=lambda warm: (warm.provisioned, warm.pinged))
             rate = sum(of.arrival_rate for of in mine.values())
             shared = {k: self._beside(of, way, [each for each in mine.values() if each is not of], rate) for k, of in mine.items()}
             apart, once = (sum(of.arrival_rate * of.cost.per_request for of in each.values()) / rate for each in (mine, shared))

@@ -148,7 +148,7 @@ class ServedQueue:
     def runs_on(self) -> str:
         """Memory, and how many environments are kept warm."""
         sizes = ", ".join(map(str, self.memory_sizes))
-        return f"{sizes} MB" + (f", {self.provisioned or 1} warm" if self.warm else "")
+        return f"{sizes} MB" + (f", {self.warm.number} warm" if self.warm else "")
 
     @property
     def leaves(self) -> str:
@@ -209,7 +209,7 @@ class ServedQueue:
         if not self.warm:
             return of.under(self.policy)
         if not self.provisioned:
-            return of.pinged(self.warm.pinged_every).under(self.policy)
+            return of.pinged(self.warm).under(self.policy)
         (offer,) = provisioned_offers(of.profile, [of.memory_mb], of.billing, of.max_batch_size)
         return offer.kept_warm(self.policy, self.provisioned, of)
 

@@ -10,7 +10,7 @@ from itertools import combinations
 from math import prod
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from sluice.batching.documents import (
     Beside,
@@ -19,6 +19,7 @@ from sluice.batching.documents import (
     Prediction,
     RequestClass,
     Route,
+    WarmEnvironments,
     percentile_name,
 )
 from sluice.batching.errors import Infeasible, require
@@ -133,6 +134,15 @@ class SharingAnswer:
     def plan(self, model: str, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: plain where all share one queue, else a route for each queue, that its classes name."""
         alone = len(self.queues) == 1
+        pinged: set[str] = set()  # once for all queues of a function
+
+        def warm_of(queue: Served) -> WarmEnvironments | UnsetType:
+            if not queue.warm or queue.function in pinged:
+                return UNSET
+            if queue.warm.pinged_every:
+                pinged.add(queue.function)
+            return queue.warm
+
         routes = [
             Route(
                 queue.applications[0].name,
@@ -140,7 +150,7 @@ class SharingAnswer:
                 PolicyDocument.of(queue.tables[0][1]),
                 queue.arrival_rate / self.arrival_rate,
                 beside=[Beside(function, PolicyDocument.of(table)) for function, table in queue.tables[1:]],
-                warm=queue.warm or UNSET,
+                warm=warm_of(queue),
             )
             for queue in self.queues
         ]

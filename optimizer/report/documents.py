@@ -96,6 +96,7 @@ def _kept_warm(warm: KeptWarm, answer: Answer) -> Document:
     return _setting(warm.setting, answer) | {
         "provisioned": warm.warm.provisioned,
         "pinged_every": warm.warm.pinged_every or None,
+        "pinged": warm.warm.pinged if warm.warm.pinged_every else 0,
         "on_demand": warm.on_demand,
         "latency": prediction_of(warm, shown_percentiles(answer.slos)).latency,
         "cold_starts": warm.cold_starts,

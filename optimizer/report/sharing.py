@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sluice.batching.documents import Plan, PolicyDocument, WarmEnvironments
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import ServedQueue, SharingAnswer
-from sluice.optimizer.recommend.kept_warm import minutes, parameter
+from sluice.optimizer.recommend.kept_warm import how_kept
 from sluice.optimizer.recommend.served_queue import Served, cost_of_queues
 from sluice.optimizer.recommend.sharing import WORTH
 from sluice.optimizer.recommend.words import less, milliseconds
@@ -142,12 +142,12 @@ def _kept_warm(answer: SharingAnswer) -> list[str]:
             before = wanted[at].provisioned if at in wanted and of.warm_queues == 1 else 0
             wanted[at] = WarmEnvironments(before + of.provisioned) if of.provisioned else of.warm
     sentences = [
-        f"Keep {warm.provisioned} of {function} provisioned (ProvisionedMemory={memory_mb}, {parameter(warm)})."
-        if warm.provisioned
-        else f"Ping {function} every {minutes(warm)} (PingMemory={memory_mb}, {parameter(warm)})."
+        f"Keep {n} of {function} provisioned (ProvisionedMemory={memory_mb}, ProvisionedConcurrency={n})."
+        if (n := warm.provisioned)
+        else f"The buffer keeps, of {function}, {how_kept(warm)}."
         for (function, memory_mb, _), warm in wanted.items()
     ]
-    if len(wanted) > 1:
+    if sum(provisioned for *_, provisioned in wanted) > 1:
         sentences.append("The template keeps those of one memory size: set the others on the alias of their function.")
     return sentences
 

@@ -9,7 +9,7 @@ from sluice.batching.documents import Slo, percentile_name
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint, OverflowSetting, Question, WorkerSetting
-from sluice.optimizer.recommend.kept_warm import parameter
+from sluice.optimizer.recommend.kept_warm import how_kept
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
 from sluice.optimizer.recommend.words import between, is_other_rate, milliseconds, promised, two_digits
 from sluice.optimizer.service.doubt import highest_quantile
@@ -134,23 +134,25 @@ def kept_warm(answer: Answer) -> list[str]:
     if answer.winner is warm:
         cold = f"{small(answer.best.cold_starts)} % of the batches would start cold"
         without = f"Without them {cold}." if answer.feasible else "Without them cold starts break the promise."
-        pinged = not warm.warm.provisioned
-        all_of, others = ("it", "another") if pinged else ("all of them", "others")
+        one, pinged = warm.warm.number == 1, not warm.warm.provisioned
+        all_of, others = ("it", "another") if one else ("all of them", "others")
         promise = " Lambda promises nothing of what a ping keeps; what it promises is provisioned concurrency." if pinged else ""
-        without = without.replace("them", "it") if pinged else without
+        without = without.replace("them", "it") if one else without
         if not answer.cold_starts_harm:
             without = f"It costs {-more:.2f} USD per month less than without them, as what is provisioned is paid by the hour."
         if warm.on_demand < 1e-6:
             return [f"{without} Next to no batch finds {all_of} busy.{promise}"]
         late = "next to none" if warm.cold_starts < 1e-6 else f"{small(warm.cold_starts)} %"
         return [f"{without} {small(warm.on_demand)} % find {all_of} busy and go to {others}; {late} start cold.{promise}"]
-    kept = f"with {parameter(warm.warm)} the function"
+    with_them = f"with {how_kept(warm.warm)} the function"
     if not answer.feasible:
-        return [f"Kept warm, {kept} would do it for {per_million(warm.cost.by_request)} USD per million requests."]
+        return [
+            f"{with_them[0].upper()}{with_them[1:]} would do it for {per_million(warm.cost.by_request)} USD per million requests."
+        ]
     if more < 0:  # within the premium of all that is paid
-        less = f"{kept} would cost {-more:.2f} USD per month less all the same"
+        less = f"{with_them} would cost {-more:.2f} USD per month less all the same"
         return [f"No promise asks for environments that are kept warm; {less}."]
-    return [f"Nothing need be kept warm: {kept} would cost {more:.2f} USD per month more."]
+    return [f"Nothing need be kept warm: {with_them} would cost {more:.2f} USD per month more."]
 
 
 def _surely(answer: Answer) -> str:

@@ -35,9 +35,9 @@ class Environments:
     burst : int
         New environments that are granted at once after a pause (Lambda: 1000).
     pinged_every : float
-        Seconds from one ping to the next, at their multiples: it goes to the environment that was idle for the shortest time, which
-        is then as if it had been used; where none is idle another starts. Longer than ``init_duration`` and no longer than
-        ``keep_alive``; ``inf``: there are none.
+        Seconds from one time to the next, at their multiples, at which as many pings as are ``pinged`` come at once: they go to the
+        environments that were idle for the shortest time, which are then as if they had been used; where fewer are idle others
+        start. Longer than ``init_duration`` and no longer than ``keep_alive``; ``inf``: there are none.
     started : int
         Environments that were started for a run, and are there when it begins.
     """
@@ -49,6 +49,7 @@ class Environments:
     burst: int = 1000
     pinged_every: float = np.inf
     started: int = 0
+    pinged: int = 1
 
     def __post_init__(self) -> None:
         require(0 <= self.init_duration < np.inf, "init_duration", self.init_duration, "a number of seconds >= 0")

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sluice.batching.documents import PLACEHOLDER, ServiceProfile, memory_named
+from sluice.batching.documents import PLACEHOLDER, ServiceProfile, WarmEnvironments, memory_named
 from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
@@ -78,9 +78,10 @@ class Function:
         """As a plan names it."""
         return self.profile.function.replace(PLACEHOLDER, str(self.memory_mb))
 
-    def pinged(self, every: float) -> Function:
-        """The same function with a ping every so many seconds."""
-        return replace(self, environments=replace(self.environments or Environments(), pinged_every=every))
+    def pinged(self, warm: WarmEnvironments) -> Function:
+        """The same function with what a buffer keeps by pings, from the beginning of a run on."""
+        of = replace(self.environments or Environments(), pinged_every=warm.pinged_every, pinged=warm.pinged, started=warm.pinged)
+        return replace(self, environments=of)
 
     def starting(self, environments: int) -> Function:
         """The same function with so many environments that are there when a run begins; where all always are, itself."""

@@ -88,6 +88,7 @@ class Environments(NamedTuple):
     scaling_rate: Array
     burst: Array
     pinged_every: Array
+    pinged: Indices
 
 
 class State(NamedTuple):
@@ -164,7 +165,7 @@ def run(
     # Taken out once: every array of a record is counted whenever the record is read, which may take longer than the reading.
     counts, wake, ends, marks, servers, in_flight, tokens, counted, idle, idle_from, idle_to, _ = state
     hold, take, rows, columns, drops_after, swap_times, swap_to, servers_after, up, down, limit = tables
-    attended, told, init_duration, keep_alive, concurrency, scaling_rate, burst, pinged_every = environments
+    attended, told, init_duration, keep_alive, concurrency, scaling_rate, burst, pinged_every, _ = environments
     sizes, levels, seconds, overhead = times
     first, members, dispatched, responses, marked = records
     if lines is not None:
@@ -360,20 +361,23 @@ def _ping(now: float, place: int, environments: Environments, state: State, n_en
         return n_ends
     first, last = (since + 1) * every, so_far * every
     state.pinged[place] = so_far
-    top = state.idle_to[place] - 1
-    if top >= state.idle_from[place] and state.idle[place, top] + environments.keep_alive[place] >= first:
+    most, top = environments.pinged[place], state.idle_to[place]
+    while most > state.idle_to[place] - top and top > state.idle_from[place]:
+        if state.idle[place, top - 1] + environments.keep_alive[place] < first:
+            state.idle_from[place] = top  # who was idle for longer is gone as well
+            break
+        top -= 1
         state.idle[place, top] = max(state.idle[place, top], last)
-        return n_ends
-    state.idle_from[place] = state.idle_to[place]  # who was idle the longest is gone with the rest
-    if state.in_flight[place] >= environments.concurrency[place]:
-        return n_ends
     started = first + environments.init_duration[place]
-    if started > now:
-        _add(state.ends, state.marks, n_ends, started, place)
-        state.in_flight[place] += 1
-        return n_ends + 1
-    state.idle[place, state.idle_to[place]] = max(started, last)
-    state.idle_to[place] += 1
+    may = min(float(most), environments.concurrency[place] - state.in_flight[place])
+    for _ in range(int(may) - (state.idle_to[place] - top)):
+        if started > now:
+            _add(state.ends, state.marks, n_ends, started, place)
+            state.in_flight[place] += 1
+            n_ends += 1
+        else:
+            state.idle[place, state.idle_to[place]] = max(started, last)
+            state.idle_to[place] += 1
     return n_ends
 
 

@@ -238,9 +238,9 @@ class QueueRun:
         return self._state._replace(idle=np.full((len(n), max(n)), at), idle_to=np.array(n))
 
     def _with_room(self, n: int) -> State:
-        """The state in arrays that ``n`` more batches fit into, and a ping beside each."""
-        of = self._state
-        n = 2 * n + 2 if np.isfinite(self._environments.pinged_every).any() else n
+        """The state in arrays that ``n`` more batches fit into, and what pings start: at first, and where batches take those."""
+        of, environments = self._state, self._environments
+        n = 2 * (n + int(environments.pinged.max())) if np.isfinite(environments.pinged_every).any() else n
         under_way = int(of.counts[4])
         here = [row[start:end] for row, start, end in zip(of.idle, of.idle_from, of.idle_to, strict=True)]
         told = self._environments.told.any()
@@ -291,6 +291,7 @@ def _environments(serving: Sequence[Serving], drops: bool) -> queue_loop.Environ
         np.array([of.scaling_rate for of in all_of]),
         np.array([float(of.burst) for of in all_of]),
         np.array([of.pinged_every for of in all_of]),
+        np.array([of.pinged for of in all_of]),
     )
 
 

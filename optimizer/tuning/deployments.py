@@ -33,7 +33,7 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
     if warm is not None and warm.provisioned:
         return replace(function_as_workers(first), price_per_hour=0.0).kept_warm(own, warm.provisioned, first)
     if warm is not None:
-        first = first.pinged(warm.pinged_every)
+        first = first.pinged(warm)
     return first.under(own, beside)
 
 

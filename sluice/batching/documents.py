@@ -391,12 +391,13 @@ class Beside(_Part, frozen=True):
 class WarmEnvironments(_Part, frozen=True, omit_defaults=True):
     """Environments of a function that are there whether or not a request comes.
 
-    ``provisioned`` ones, paid by the hour, or the one that a ping keeps which comes every ``pinged_every`` seconds. It is what is
-    deployed beside the buffer (docs/deploy.md), which does nothing for it; what predicts and simulates knows it.
+    ``provisioned`` ones, paid by the hour, which are deployed beside the buffer (docs/deploy.md); or as many as are ``pinged`` at
+    once by the buffer, when the plan comes into force and every ``pinged_every`` seconds.
     """
 
     provisioned: int = 0
     pinged_every: float = 0.0
+    pinged: int = 1
 
     def __post_init__(self) -> None:
         allowed = f"an integer from 1 to {MAX_SERVERS}, or 0 beside pinged_every"
@@ -405,6 +406,14 @@ class WarmEnvironments(_Part, frozen=True, omit_defaults=True):
         allowed = f"seconds from {MIN_PING:g} to {MAX_PING:g}" if not self.provisioned else "none beside provisioned environments"
         pinged = self.pinged_every == 0 if self.provisioned else MIN_PING <= self.pinged_every <= MAX_PING
         require(pinged, "warm.pinged_every", self.pinged_every, allowed)
+        allowed = f"an integer from 1 to {MAX_STARTED}" if not self.provisioned else "none beside provisioned environments"
+        pinged = self.pinged == 1 if self.provisioned else 1 <= self.pinged <= MAX_STARTED
+        require(pinged, "warm.pinged", self.pinged, allowed)
+
+    @property
+    def number(self) -> int:
+        """How many are kept."""
+        return self.provisioned or self.pinged
 
 
 class Route(_Part, frozen=True):
@@ -685,8 +694,7 @@ def _check_warm(field: str, route: Route) -> None:
         require("://" not in route.function, f"{field}{name}", said, of)
         require(route.policy.servers is None, f"{field}{name}", said, "none beside a table with servers, which are always there")
         require(not route.beside, f"{field}{name}", said, "none where functions are beside one another")
-    provisioned = route.warm and route.warm.provisioned
-    require(not (route.started and provisioned), f"{field}started", route.started, "none beside provisioned environments")
+    require(not (route.started and route.warm), f"{field}started", route.started, "none beside environments that are kept warm")
 
 
 def require_model(field: str, name: str) -> None:

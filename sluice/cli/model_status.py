@@ -357,7 +357,7 @@ def _kept_warm(plan: Plan, billing: Billing) -> float:
     for route in plan.all_routes:
         memory_mb = memory_of(route.function, plan) if route.warm and route.warm.pinged_every else None
         if route.warm and memory_mb:
-            usd += prices.ping(memory_mb, of) / route.warm.pinged_every
+            usd += route.warm.pinged * prices.ping(memory_mb, of) / route.warm.pinged_every
     return usd
 
 

@@ -56,8 +56,9 @@ from sluice.optimizer.traces.record import recorded_times
 @click.option(
     "--pinged-every",
     type=PERIOD,
-    help="A ping keeps one environment, as a plan says under warm; who finds it busy goes to another.",
+    help="The buffer pings environments so often, as a plan says under warm; who finds them busy goes to another.",
 )
+@click.option("--pinged", type=integer, metavar="N", help="How many at once, beside --pinged-every  [default: 1]")
 @click.option(
     "--percentile",
     "percentiles",
@@ -85,6 +86,7 @@ def command(
     timeout: float,
     provisioned: int | None,
     pinged_every: float | None,
+    pinged: int | None,
     percentiles: tuple[float, ...],
     method: str,
     billing: Billing,
@@ -109,7 +111,7 @@ def command(
     starts, holds = ColdStarts(process, keep_alive), np.full(batch_size - 1, timeout)
     both = "none beside --provisioned: Lambda has not both at once"
     require(provisioned is None or not billing.snap_start, "--snap-start", billing.snap_start, both)
-    warm = _warm(provisioned, pinged_every, keep_alive, seconds)
+    warm = _warm(provisioned, pinged_every, pinged, keep_alive, seconds)
     if warm is None:
         busy = service.mean_response[:batch_size]
         cold = starts.of_table(pmf, holds, busy, seconds) if told is None else Share(told, told)
@@ -120,7 +122,7 @@ def command(
         of = Provisioning.of(offer, starts, pmf, holds, seconds)
         most = f"none, as more than {MOST_PROVISIONED} batches may be under way, of which too little is known here: sluice simulate"
         if not of.most:
-            require_none_given(("provisioned", "pinged_every"), most)
+            require_none_given(("provisioned", "pinged_every", "pinged"), most)
         _, cold = of.beyond(warm)
         bill = replace(billing, cold_start_probability=cold.batches).cost(pmf, service, profile)
         cost = of.cost(warm, bill, billing, process.arrival_rate)
@@ -190,13 +192,16 @@ def _deployment(warm: WarmEnvironments | None, function: Function, table: Policy
     return function.under(table) if warm is None else kept_warm(function, table, warm)
 
 
-def _warm(provisioned: int | None, pinged_every: float | None, keep_alive: float, init: float) -> WarmEnvironments | None:
+def _warm(
+    provisioned: int | None, pinged_every: float | None, pinged: int | None, keep_alive: float, init: float
+) -> WarmEnvironments | None:
     """What is kept warm, checked as a plan and a run have it; ``None`` where nothing is."""
     if provisioned is not None:
-        require(pinged_every is None, "pinged_every", pinged_every, "none beside --provisioned")
+        require_none_given(("pinged_every", "pinged"), "none beside --provisioned")
         require(provisioned >= 1, "provisioned", provisioned, "an integer >= 1")
         return WarmEnvironments(provisioned)
     if pinged_every is None:
+        require(pinged is None, "pinged", pinged, "none without --pinged-every")
         return None
     Environments(init, keep_alive, pinged_every=pinged_every)
-    return WarmEnvironments(pinged_every=pinged_every)
+    return WarmEnvironments(pinged_every=pinged_every, pinged=1 if pinged is None else pinged)

@@ -200,7 +200,7 @@ def test_environments_that_are_started_are_part_of_the_document_where_there_are_
         ({"function": "http://gpu:8500"}, "started: 1 .*none of http://gpu:8500: environments are a Lambda function's"),
         ({"policy": PolicyDocument.of(constructors.greedy(4, servers=2))}, "started: 1 .*none beside a table with servers"),
         ({"beside": [OVERFLOW]}, "started: 1 .*none where functions are beside one another"),
-        ({"warm": WarmEnvironments(2)}, "started: 1 .*none beside provisioned environments"),
+        ({"warm": WarmEnvironments(2)}, "started: 1 .*none beside environments that are kept warm"),
         ({"routes": ROUTED.routes, "function": "", "policy": None}, "started: 1 .*none beside routes"),
     ],
 )

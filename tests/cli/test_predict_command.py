@@ -175,7 +175,7 @@ def test_a_number_of_environments_that_cannot_be_estimated_is_refused(profile: s
     ask = ("predict", "--poisson", "100", "--profile", profile, *SETTING, "--provisioned")
     assert "provisioned: 0 is not allowed; allowed: an integer >= 1" in exit_of(*ask, "0")[2]
     assert "none beside what is kept warm" in exit_of(*ask, "1", "--cold-start-probability", "0.1")[2]
-    assert "pinged_every: 9.0 is not allowed; allowed: none beside --provisioned" in exit_of(*ask, "1", "--pinged-every", "9s")[2]
+    assert "--pinged-every: 9.0 is not allowed; allowed: none beside --provisioned" in exit_of(*ask, "1", "--pinged-every", "9s")[2]
     late = exit_of(*ask[:-1], "--pinged-every", "400")[2]
     assert "pinged_every: 400.0 is not allowed" in late and "up to 300, for which an unused environment is kept" in late
     many = ("predict", "--poisson", "40000", "--profile", profile, "--memory", "1769", "-b", "1", "-t", "0", "--provisioned", "3")

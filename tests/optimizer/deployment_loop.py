@@ -44,14 +44,15 @@ class Platform:
             self.pings += 1
             at = self.pings * self.told.pinged_every
             self.idle = [since for since in self.idle if since + self.told.keep_alive >= at]
-            full = self.told.concurrency is not None and self.running >= self.told.concurrency
-            if self.idle:
-                self.idle[-1] = max(self.idle[-1], at)
-            elif not full and at + self.told.init_duration <= now:
-                self.idle.append(at + self.told.init_duration)
-            elif not full:
-                self.running += 1
-                starting.append(at + self.told.init_duration)
+            rest, kept = self.idle[: -self.told.pinged], self.idle[-self.told.pinged :]
+            self.idle = rest + [max(since, at) for since in kept]
+            allowed = INF if self.told.concurrency is None else self.told.concurrency - self.running
+            for _ in range(int(min(self.told.pinged, allowed)) - len(kept)):
+                if at + self.told.init_duration <= now:
+                    self.idle.append(at + self.told.init_duration)
+                else:
+                    self.running += 1
+                    starting.append(at + self.told.init_duration)
         return starting
 
     def grant(self, now: float) -> tuple[bool, bool, float]:

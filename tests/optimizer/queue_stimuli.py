@@ -29,10 +29,13 @@ unpinged = st.builds(
     st.integers(1, 3),
 )
 pinged = st.builds(
-    lambda of, every, more: replace(of, pinged_every=of.init_duration + every + 1 / 64, keep_alive=of.init_duration + every + more),
+    lambda of, every, more, n: replace(
+        of, pinged_every=of.init_duration + every + 1 / 64, keep_alive=of.init_duration + every + more, pinged=n
+    ),
     unpinged,
     strategies.ticks,
     (strategies.ticks | st.just(math.inf)).map(lambda seconds: seconds + 1 / 64),
+    st.integers(1, 4),
 )
 environments = unpinged | pinged
 splits = st.lists(st.integers(0, 9), max_size=12)

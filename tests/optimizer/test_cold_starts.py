@@ -363,8 +363,9 @@ def test_an_environment_is_pinged_where_nothing_else_keeps_the_promise() -> None
     warm = answer.kept_warm
     assert not answer.feasible and warm is not None and answer.winner is warm
     assert warm.warm == WarmEnvironments(pinged_every=240.0) and warm.keeps(answer.slos)  # the last minute before 300 s
-    assert f"ping it every 4 minutes (PingMemory={warm.memory_mb}, PingMinutes=4)" in warm.instruction
-    price = Billing().prices.ping(warm.memory_mb, "x86_64")
+    of_it = f"1 environment warm by pings every 4 minutes (PingMemory={warm.memory_mb}, PingMinutes=4)"
+    assert f"no buffer, and keep {of_it}" in warm.instruction
+    price = Billing().prices.ping(warm.memory_mb, "x86_64", by_buffer=False)
     assert warm.cost.pings * 0.002 * 240 == pytest.approx(price) and warm.cost.machines == 0
     assert warm.policy.max_batch_size == 1 and warm.cost.fixed_per_month == 0  # a buffer would cost ten times as much
     (told,) = wording.kept_warm(answer)
@@ -375,7 +376,7 @@ def test_environments_are_provisioned_where_they_are_given_up_sooner_than_a_sche
     answer = recommend(replace(question(0.002, 0.2), environments=Environments(keep_alive=60.0)))
     warm = answer.kept_warm
     assert warm is not None and answer.winner is warm and warm.warm == WarmEnvironments(1)
-    assert "keep 1 environment of it provisioned" in warm.instruction
+    assert "keep 1 environment provisioned" in warm.instruction
     price = Billing().prices.provisioned(warm.memory_mb, "x86_64").reserved_per_hour
     assert warm.cost.machines * 0.002 * 3600 == pytest.approx(price)
 
@@ -421,13 +422,15 @@ def test_where_cold_starts_do_no_harm_nothing_is_kept_warm_and_its_price_is_told
     assert list(answer.kinds) == ["the function alone"]
     (told,) = wording.kept_warm(answer)
     assert re.fullmatch(
-        r"Nothing need be kept warm: with PingMinutes=4 the function would cost \d\.\d\d USD per month more\.", told
+        r"Nothing need be kept warm: with 1 environment warm by pings every 4 minutes the function would cost "
+        r"\d\.\d\d USD per month more\.",
+        told,
     )
     assert answer.kept_warm.cost.per_request > 0
     cost = answer.kept_warm.cost
     cheaper = replace(answer, kept_warm=replace(answer.kept_warm, cost=replace(cost, compute=cost.compute / 2, pings=0.0)))
     (told,) = wording.kept_warm(cheaper)  # within the premium of all that a month costs
-    assert told.startswith("No promise asks for environments that are kept warm; with PingMinutes=4 the function would cost ")
+    assert told.startswith("No promise asks for environments that are kept warm; with 1 environment warm by pings every 4 minutes ")
     assert told.endswith(" USD per month less all the same.")
     unknown = recommend(question(3.0, 0.2, init=0.0))
     assert unknown.kept_warm is None and wording.kept_warm(unknown) == []
@@ -460,7 +463,28 @@ def test_more_are_kept_warm_where_more_are_under_way_at_once() -> None:
     bursts = mmpp2(400, 1, 0.05, 0.002)  # seconds of four at once after minutes of next to none
     answer = recommend(replace(question(1.0, 0.05), arrivals=bursts, slos=(Slo(0.05, 99.9),), limits=Limits((1769,), 4)))
     warm = answer.kept_warm
-    assert warm is not None and warm.warm.provisioned > 3 and warm.keeps(answer.slos)
+    assert warm is not None and warm.warm.pinged > 3 and warm.keeps(answer.slos) and answer.winner is warm
+    assert f"the buffer keeps {warm.warm.pinged} environments warm by pings every 4 minutes." in warm.instruction
+    assert warm.cost.pings == pytest.approx(warm.warm.pinged * Billing().prices.ping(1769, "x86_64") / 240 / bursts.arrival_rate)
+    (told,) = wording.kept_warm(answer)
+    assert " find all of them busy" in told and "Lambda promises nothing of what a ping keeps" in told
+    at_once = recommend(replace(answer.question, environments=Environments(keep_alive=60.0))).kept_warm  # too soon for pings
+    assert at_once is not None and at_once.warm.provisioned > 3 and at_once.keeps(answer.slos)
+    assert at_once.cost.per_request > 2 * warm.cost.per_request
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_of_who_finds_so_many_pinged_environments_busy_as_many_start_cold_as_is_estimated(number: int) -> None:
+    rate, busy = 0.05, 20.0
+    durations = np.array([-busy * math.log(1 - (k + 0.5) / 400) for k in range(400)])
+    service = ServiceTimes(1769, durations[None], np.zeros(1), np.array([busy]))
+    kept = Deployment(policies.no_batching(), service, Environments(0.0, 60.0, pinged_every=48.0, pinged=number))
+    run = simulate_deployments({"": kept}, SampledArrivals(poisson(rate), 200_000, 1))[""]
+    _, (cold, _) = ColdStarts(poisson(rate), 60.0).beyond_provisioned(np.ones(1), np.empty(0), np.array([busy]), 0.0)
+    assert cold[number + 2] < run.cold_share.value < cold[number] * 1.02  # pings keep as many beside those that are busy then
+    assert run.cost.pings * run.answered == pytest.approx(
+        number * run.span / 48.0 * Billing().prices.ping(1769, "x86_64", by_buffer=False), rel=1e-6
+    )
 
 
 def test_what_is_provisioned_serves_in_a_run_what_is_predicted() -> None:
@@ -498,7 +522,7 @@ def test_as_many_environments_are_started_as_are_under_way_at_once_and_a_run_ove
         assert float(run.cold[:2].mean()) == cold
     assert answer.winner.cost.init * len(bursts) == pytest.approx(
         answer.started * (INIT * answer.winner.memory_mb / 1024 * Billing().prices.gb_second("x86_64"))
-        + answer.started * Billing().prices.start(answer.winner.memory_mb, "x86_64"),
+        + answer.started * Billing().prices.ping(answer.winner.memory_mb, "x86_64"),
         rel=0.05,
     )
 

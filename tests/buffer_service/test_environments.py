@@ -1,4 +1,4 @@
-"""Environments that are started when a plan comes into force."""
+"""Environments that are started when a plan comes into force, and those that are kept."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from msgspec import structs
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import START_HOLD, Plan, PolicyDocument, Route
+from sluice.batching.documents import START_HOLD, Plan, PolicyDocument, Route, WarmEnvironments
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.environments import ASKED, READY_WITHIN
 from sluice.buffer_service.invokers import FunctionUnavailable, LocalInvoker
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.starting import ASKED, READY_WITHIN
 from sluice.buffer_service.store import FOLLOWED, Limits
 from sluice.lambda_fn.contract import Batch, decode_batch, encode_answers
 from tests.buffer_service.conftest import Plans, memory, plan, serving
@@ -93,31 +93,94 @@ async def test_of_several_processes_the_first_does_it(function):
 
 @in_virtual_time
 async def test_what_cannot_be_started_is_said_and_harms_nobody(function, caplog):
-    caplog.set_level(logging.WARNING, "sluice.buffer_service.starting")
+    caplog.set_level(logging.WARNING, "sluice.buffer_service.environments")
     invoker = Pinged(function, fail=2)
     async with serving(function, POLICY, MemoryStore(memory(), new_process_name()), Plans(started(3)), invoker) as buffer:
         await settled()
         assert (await buffer.post("/models/m", b"1"))[0] == 200
-    assert "m: 2 of 3 environments of f were not started: away" in caplog.text
+    assert "m: 2 of 3 pings of f failed: away" in caplog.text
+
+
+def kept(number, every=60.0, policy=POLICY):
+    return structs.replace(plan(policy), warm=WarmEnvironments(pinged_every=every, pinged=number), digest="")
+
+
+@in_virtual_time
+async def test_what_is_kept_is_pinged_at_once_with_the_plan_and_again_in_time_by_one_of_all_processes(function):
+    invoker, backend, loop = Pinged(function), memory(), asyncio.get_running_loop()
+    backend.clock = loop.time
+    began = loop.time()
+    stores = [MemoryStore(backend, new_process_name()) for _ in range(2)]
+    first, second = (serving(function, POLICY, store, Plans(kept(3)), invoker) for store in stores)
+    async with second as buffer:
+        async with first:
+            await asyncio.sleep(began + 59.0 - loop.time())
+            assert len(invoker.pings) == invoker.most == 3
+            await asyncio.sleep(2.0)
+            assert len(invoker.pings) == 6 and invoker.most == 3
+        await asyncio.sleep(60.0)
+        assert len(invoker.pings) == 9, "the other goes on alone"
+        await buffer.service.model("m").follow(kept(5, 300.0))
+        await settled()
+        assert len(invoker.pings) == 14 and await buffer.service.unready() is None
+        await buffer.service.model("m").follow(plan(OTHER))
+        await asyncio.sleep(1000.0)
+        assert len(invoker.pings) == 14
+        await buffer.service.model("m").follow(kept(5, 300.0))
+        await settled()
+        assert len(invoker.pings) == 19, "those of then are gone"
+    await asyncio.sleep(1000.0)
+    assert len(invoker.pings) == 19
+
+
+@in_virtual_time
+async def test_who_pings_in_vain_goes_on(function, caplog):
+    caplog.set_level(logging.WARNING, "sluice.buffer_service.environments")
+    invoker, store = Pinged(function, fail=2), Away(memory(), new_process_name())
+    store.times = ASKED + 3
+    async with serving(function, POLICY, store, Plans(kept(2)), invoker):
+        await asyncio.sleep(ASKED + 5.0)
+        assert len(invoker.pings) == 2 and "m: 2 of 2 pings of f failed: away" in caplog.text
+        await asyncio.sleep(300.0)
+        assert 10 <= len(invoker.pings) <= 14
+
+
+class Defective(Pinged):
+    """Raises what no function does."""
+
+    async def invoke(self, function, payload, avoid=""):
+        if decode_batch(payload).ping:
+            raise RuntimeError("a defect")
+        return await super().invoke(function, payload, avoid)
+
+
+@in_virtual_time
+async def test_a_defect_is_logged_and_requests_are_served(function, caplog):
+    async with serving(function, POLICY, MemoryStore(memory(), new_process_name()), Plans(kept(2)), Defective(function)) as buffer:
+        await settled()
+        assert "m: environments are started and kept no more" in caplog.text and await buffer.service.unready() is None
+        assert (await buffer.post("/models/m", b"1"))[0] == 200
 
 
 class Away(MemoryStore):
-    """Says so many times that it is away when it is asked who is the first."""
+    """Says so many times that it is away when it is asked whose turn it is."""
 
     times = 0
 
     def queue(self, model, limits, route=""):
         queue = super().queue(model, limits, route)
-        is_first = queue.is_first
+        for name in ("is_first", "pings_in"):
+            setattr(queue, name, self.later(getattr(queue, name)))
+        return queue
 
-        async def is_first_later(plan):
+    def later(self, ask):
+        async def told(*arguments):
             self.times -= 1
             if self.times >= 0:
                 raise StoreUnavailable("away")
-            return await is_first(plan)
+            return await ask(*arguments)
 
-        queue.is_first = is_first_later
-        return queue
+        return told
 
 
 @in_virtual_time
@@ -170,6 +233,27 @@ async def test_who_is_first_is_known_of_each_plan_and_for_a_while(redis_server, 
         await store.close()
     key = f"sluice:{{{model}}}:a:followed"
     assert client.get(key) == b"two" and 0 < client.ttl(key) <= FOLLOWED
+
+
+async def test_whose_turn_it_is_to_ping_is_known_of_each_plan_until_its_time_has_come(redis_server, client):
+    model = uuid.uuid4().hex
+    for store in (RedisStore(redis_server.url, new_process_name()), MemoryStore(memory(), new_process_name())):
+        queue = store.queue(model, Limits(), "a")
+        assert await queue.pings_in("one", 0.2) == 0
+        left = await store.queue(model, Limits(), "a").pings_in("one", 0.2)
+        assert 0 < left <= 0.2
+        assert await queue.pings_in("two", 60.0) == await store.queue(model, Limits(), "b").pings_in("one", 0.2) == 0
+        await asyncio.sleep(0.25)
+        turns = await asyncio.gather(*(queue.pings_in("three", 60.0) for _ in range(4)))
+        assert sorted(turns)[0] == 0 and min(sorted(turns)[1:]) > 50
+        await store.close()
+    key = f"sluice:{{{model}}}:a:pinged:two"
+    assert 0 < client.pttl(key) <= 60_000
+    client.set(key, "x")
+    store = RedisStore(redis_server.url, new_process_name())
+    with pytest.raises(StoreUnavailable, match="Redis holds 'x' under .*pinged:two, where a time is"):
+        await store.queue(model, Limits(), "a").pings_in("two", 60.0)
+    await store.close()
 
 
 async def test_a_value_of_somebody_else_in_its_place_is_set_aside(redis_server, client):

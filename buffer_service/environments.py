@@ -1,0 +1,118 @@
+"""Environments of a function that are there before requests ask for them: started with a plan, and kept where it says so.
+
+Else the first requests wait for INIT, burst by burst until there are as many environments as bursts take, and of them more are late
+than a percentile allows; and after a lull longer than a platform keeps what nobody uses so do those of the next burst. So many
+pings as the plan says leave at the same moment, each of which holds its environment for a while: no two of them get the same. One
+of all processes does it: the first that follows the plan, and of what is kept whoever asks first when its time has come.
+
+What may live here: the pings of one route on one process. What may not: what is asked of the function beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from logging import DEBUG, INFO
+from typing import Any, TypeVar
+
+from sluice.batching.documents import START_HOLD, Route, WarmEnvironments
+from sluice.batching.errors import FunctionFailed, StoreUnavailable
+from sluice.buffer_service.invokers.port import Invoker
+from sluice.buffer_service.store import Queue
+from sluice.lambda_fn.contract import Batch, encode_batch
+
+READY_WITHIN = 10.0  # seconds for which a route that is new at a process is not ready, as its environments start
+AGAIN = 1.0  # seconds after which a store is asked once more that does not say whose turn it is,
+ASKED = 60  # times at most
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class RouteEnvironments:
+    """Of one route on one process.
+
+    Parameters
+    ----------
+    name : str
+        What the log calls the route.
+    queue : Queue
+        It knows whose turn it is.
+    clock : callable
+        Monotonic, s.
+    """
+
+    def __init__(self, name: str, queue: Queue, invoker: Invoker, clock: Callable[[], float]) -> None:
+        self._name, self._queue, self._invoker, self._clock = name, queue, invoker, clock
+        self._edition: str | None = None
+        self._pinging: asyncio.Task[None] | None = None
+        self._there, self._ready_at = False, -math.inf
+
+    @property
+    def starting(self) -> bool:
+        """Whether those of a route start that is new here, so that requests are better sent elsewhere; not for long."""
+        under_way = self._pinging is not None and not self._pinging.done()
+        return under_way and not self._there and self._clock() < self._ready_at
+
+    def follow(self, route: Route, model: str, edition: str) -> None:
+        """A plan is in force, by whose ``model`` the function is asked; of another ``edition`` they are started anew."""
+        if edition == self._edition:
+            return
+        self._ready_at = self._clock() + READY_WITHIN if self._edition is None else -math.inf  # who serves goes on being ready
+        self.stop()
+        self._edition, self._there = edition, False
+        work = None
+        if route.warm and route.warm.pinged_every:
+            work = self._keep(route.function, route.warm, model, edition)
+        elif route.started:
+            work = self._start(route.function, route.started, model, edition)
+        if work is not None:
+            self._pinging = asyncio.get_running_loop().create_task(self._logged(work))
+
+    def stop(self) -> None:
+        """Nobody waits for what the pings under way come to, and what they have started is there all the same."""
+        self._edition = ""
+        if self._pinging is not None:
+            self._pinging.cancel()
+            self._pinging = None
+
+    async def _start(self, function: str, number: int, model: str, edition: str) -> None:
+        if await self._told(partial(self._queue.is_first, edition)):
+            await self._ping(function, number, model)
+
+    async def _keep(self, function: str, warm: WarmEnvironments, model: str, edition: str) -> None:
+        while True:
+            wait = await self._told(partial(self._queue.pings_in, edition, warm.pinged_every))
+            if wait == 0:
+                await self._ping(function, warm.pinged, model)
+            self._there = True
+            await asyncio.sleep(wait or 0)
+
+    async def _told(self, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """What the store says; ``None`` where it is away for long."""
+        for _ in range(ASKED):
+            try:
+                return await ask()
+            except StoreUnavailable:
+                await asyncio.sleep(AGAIN)
+        return None
+
+    async def _ping(self, function: str, number: int, model: str) -> None:
+        """So many at once; what fails is logged, and harms nobody."""
+        ping = encode_batch(Batch(model, [], ping=True, hold=START_HOLD))
+        found = await asyncio.gather(*(self._invoker.invoke(function, ping) for _ in range(number)), return_exceptions=True)
+        failures = [each for each in found if isinstance(each, BaseException)]
+        for defect in (each for each in failures if not isinstance(each, FunctionFailed)):
+            raise defect
+        if failures:
+            _log.warning("%s: %d of %d pings of %s failed: %s", self._name, len(failures), number, function, failures[0])
+        else:
+            _log.log(DEBUG if self._there else INFO, "%s: %d environments of %s are there", self._name, number, function)
+
+    async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception:  # a defect; requests are served all the same
+            _log.exception("%s: environments are started and kept no more", self._name)
