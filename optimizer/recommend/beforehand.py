@@ -38,12 +38,12 @@ def environments_at_once(question: Question, candidate: Candidate, function: Fun
     else:
         times = recorded.times[-SEEN:]
     warm = candidate.deployment(replace(function, environments=None))
-    found = _at_once(simulate_deployment(warm, times, np.random.default_rng(0)))
+    found = at_once(simulate_deployment(warm, times, np.random.default_rng(0)), SELDOM)
     return min(found, MAX_STARTED, *([] if question.environments.concurrency is None else [question.environments.concurrency]))
 
 
-def _at_once(run: SimulationResult) -> int:
-    """The least number that so few batches find busy, or more."""
+def at_once(run: SimulationResult, seldom: float) -> int:
+    """The least number of environments that no more than this part of the batches find busy."""
     ends = np.sort(run.dispatch_times + run.response_times)
     under_way = np.arange(1, run.n_batches + 1) - np.searchsorted(ends, run.dispatch_times, side="right")  # itself among them
-    return int(np.quantile(under_way, 1 - SELDOM, method="inverted_cdf"))
+    return int(np.quantile(under_way, 1 - seldom, method="inverted_cdf"))

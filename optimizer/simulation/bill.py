@@ -23,7 +23,7 @@ class Bill:
     cold : array, shape (n_tables,)
         USD more where the environment had to start.
     per_second : float
-        USD for the workers that are there, whether or not they serve.
+        USD for the workers that are there, whether or not they serve, and for pings.
     """
 
     by_size: Array
@@ -43,6 +43,9 @@ class Bill:
                 shares = (replace(deployment.billing, cold_start_probability=share) for share in (0.0, 1.0))
                 warm, new = (predict_cost(np.ones(1), side.service, billing, init_duration=init) for billing in shares)
                 cold[place] = new.per_request - warm.per_request
+                if side.environments is not None and np.isfinite(side.environments.pinged_every):
+                    ping = deployment.billing.prices.ping(side.service.memory_mb, deployment.billing.architecture)
+                    per_second += side.environments.pinged * ping / side.environments.pinged_every
             else:
                 paid = side.service.up_to(side.schedule.max_batch_size).mean_billed(deployment.billing.step)
                 by_size[place, : len(paid)] = side.price_per_worker_second * paid + side.price_per_batch

@@ -14,7 +14,9 @@ from sluice.optimizer.tuning.setup import TuningSetup
 
 
 def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> Deployment:
-    """The queue of a route with these service times, and with what is kept warm for its function, at no price by the hour.
+    """The queue of a route with these service times, and with what is kept warm for its function.
+
+    What is provisioned is there at no price by the hour, as it is paid whatever serves.
 
     Before fixed servers a table that names no number of them has all there are, as no more serve at once.
 
@@ -29,11 +31,10 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
     beside = [other.beside(table) for other, table in zip(others, tables, strict=True)]
     if isinstance(first, WorkerOffer):
         return replace(first.under(own, beside=beside, billing=setup.billing), energy=first.energy)
-    warm = setup.warm_of(route.functions)
-    if warm is not None and warm.provisioned:
+    if (warm := setup.warm_of(route.functions)) is not None:
         return replace(function_as_workers(first), price_per_hour=0.0).kept_warm(own, warm.provisioned, first)
-    if warm is not None:
-        first = first.pinged(warm)
+    if route.warm and route.warm.pinged_every:
+        first = first.pinged(route.warm)
     return first.under(own, beside)
 
 

@@ -46,8 +46,8 @@ class TuningSetup:
         So many workers of the only offer are there, whatever comes, and nothing else serves: the plan is their table. The profile
         is theirs.
     warm : WarmEnvironments, optional
-        Environments that are kept warm, of the function that plans name ``warm_function``, whatever serves: what they cost by the
-        hour, or a ping, is in no plan's cost.
+        Environments that are provisioned, of the function that plans name ``warm_function``, whatever serves: what they cost by
+        the hour is in no plan's cost.
     warm_function : str
 
     Raises
@@ -95,6 +95,8 @@ class TuningSetup:
             is_theirs = profile is not None and theirs == called
             require(is_theirs, "profile.function", called, f"{theirs}: the profile is that of the servers")
         if self.warm is not None:
+            allowed = "environments that are provisioned: what pings keep is a plan's"
+            require(self.warm.provisioned > 0, "warm", self.warm, allowed)
             known = f"one of the function's: {', '.join(map(self.function_at, sizes))}"
             require(self.memory_of(self.warm_function) is not None, "warm_function", self.warm_function, known)
 
@@ -103,7 +105,7 @@ class TuningSetup:
         return self.function.replace(PLACEHOLDER, str(memory_mb))
 
     def warm_of(self, functions: Sequence[str]) -> WarmEnvironments | None:
-        """What is kept warm where these functions serve, beside one another: known of one that serves alone."""
+        """What is provisioned where these functions serve, beside one another: known of one that serves alone."""
         return self.warm if list(functions) == [self.warm_function] else None
 
     def memory_of(self, function: str) -> int | None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sluice.batching.documents import Plan, Prediction, ServiceProfile, percentile_name
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.tuning.beginning import Beginning, begin
 from sluice.optimizer.tuning.canary import single_route
@@ -53,6 +54,7 @@ class Trials:
         self.way = way_to_servers(setup, profile)
         self.rate = (len(times) - 1) / float(times[-1] - times[0])
         self.warm: set[str] = set()
+        self.kept: dict[str, int] = {}
         self.hopeless: list[NDArray[np.bool_]] = []
         self.waiting = 0
         self.all_times = [times, times[0] + (times - times[0]) / to_come] if to_come != 1 else [times]
@@ -68,9 +70,12 @@ class Trials:
         other.profile = profile
         return other
 
-    def compare(self, tried: Sequence[Tried], warm: set[str]) -> None:
-        """Judge plans by the windows that some of those tried kept, and as these functions have environments."""
-        self.warm = warm
+    def compare(self, tried: Sequence[Tried], serving: Plan | None) -> None:
+        """Judge plans by the windows that some of those tried kept, and as the functions that serve have environments."""
+        if serving is not None:
+            of = single_route(serving)
+            self.warm = set(of.functions)
+            self.kept = {of.function: of.warm.pinged} if of.warm and of.warm.pinged_every else {}
         self.hopeless = [
             np.logical_and.reduce(runs) for runs in zip(*([run.broken for run in one.runs] for one in tried), strict=False)
         ]
@@ -150,8 +155,21 @@ class Tried:
 
     @property
     def price(self) -> float:
-        """USD per request as plans compare, of which those that rest on a fit must be cheaper than others."""
-        return self.usd * (1 + self.of.settings.premium * self.proposal.rests_on_fit)
+        """USD per request as plans compare, of which those that rest on a fit must be cheaper than others.
+
+        Pings count for what they cost beyond as much: of what no recent burst has asked for nobody knows that none will.
+        """
+        premium = self.of.settings.premium
+        return (self.usd - min(self._usd_of_pings, premium * self.usd)) * (1 + premium * self.proposal.rests_on_fit)
+
+    @property
+    def _usd_of_pings(self) -> float:
+        """USD per request of the pings that keep environments."""
+        of, billing = single_route(self.proposal.plan), self.of.setup.billing
+        memory_mb = self.of.setup.memory_of(of.function) if of.warm and of.warm.pinged_every else None
+        if memory_mb is None or not of.warm:
+            return 0.0
+        return of.warm.pinged * billing.prices.ping(memory_mb, billing.architecture) / of.warm.pinged_every / self.of.rate
 
     def expected_usd(self, requests: float, broken: float) -> float:
         """USD per request of so many, with what it costs to change to it, and with promises that it breaks.
@@ -241,12 +259,19 @@ class Tried:
     def usd_of_change(self) -> float:
         """USD for environments that start, and workers while they load."""
         setup, warm = self.of.setup, self.of.warm
-        usd = self._of_new(lambda beginning: beginning.usd)
+        usd = max(self._of_new(lambda beginning: beginning.usd), self._usd_of_kept)
         for offer in setup.offers:
             if offer.function in self.functions and offer.function not in warm and setup.servers is None:
                 servers = single_route(self.proposal.plan).policy.servers or 0
                 usd += servers * offer.price_per_hour / 3600 * setup.worker_start
         return usd
+
+    @property
+    def _usd_of_kept(self) -> float:
+        """USD for those that its pings start, more than are kept now."""
+        of = single_route(self.proposal.plan)
+        more = (of.warm.pinged if of.warm and of.warm.pinged_every else 0) - self.of.kept.get(of.function, 0)
+        return more * float(Bill.of(self.of.deployment(self.proposal.plan)).cold[0]) if more > 0 else 0.0
 
     def considered(self) -> Considered:
         run, proposal = self.runs[0], self.proposal

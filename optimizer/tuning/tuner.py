@@ -55,6 +55,7 @@ from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.slow_drift import SlowDrift
 from sluice.optimizer.tuning.trials import Trials, Tried, bounded, most_carried
+from sluice.optimizer.tuning.warmed import kept_warm
 from sluice.optimizer.tuning.way import WayWatch
 
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
@@ -231,7 +232,9 @@ class Tuner:
                 known = self.setup.memory_of(name) is not None or offered
                 require(known, "plan.function", name, f"a function of {self.setup.function}, or workers that are offered")
             warm = self.setup.warm_of(route.functions)
-            require((route.warm or None) == warm, "plan.warm", route.warm or None, f"what is there as far as is known: {warm}")
+            pinged = warm is None and route.warm and route.warm.pinged_every > 0
+            allowed = f"what is there as far as is known: {warm}"
+            require(pinged or (route.warm or None) == warm, "plan.warm", route.warm or None, allowed)
 
     # --- what it says
 
@@ -586,12 +589,10 @@ class Tuner:
 
     def _choose(self, of: Trials, trigger: Trigger, held: _Held | None) -> Decision:
         settings, slos, now = self.settings, self.setup.slos, of.now
-        serving, warm = None, set[str]()
+        serving = None
         if self._plan is not None:
-            route = single_route(self._plan)
             made = self._proposals.get(self._base.digest)
             serving = of.tried(replace(made, name=f"in force: {made.name}") if made else Proposal("in force", self._base))
-            warm = set(route.functions)
         known = {proposal.plan.digest: proposal for proposal in (self._given, *self._proposals.values()) if proposal is not None}
         wanted = [proposal for proposal in known.values() if not self._shuns(proposal.plan, now)]
         tried = [found for proposal in wanted if (found := of.tried(proposal)) is not None]
@@ -600,7 +601,10 @@ class Tuner:
             tried.append(serving)
         if not tried:
             return self._stays(now, trigger, "of no plan it is known what its batches take")
-        of.compare(tried, warm)
+        of.compare(tried, self._plan)
+        if kept := kept_warm(of, tried):
+            tried += kept
+            of.compare(tried, self._plan)
         horizon = min(settings.horizon, max(now - self._began, settings.kept_in))
         choice = choose(tried, serving, of.rate * horizon)
         best, alarm = choice.best, ""

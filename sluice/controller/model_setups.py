@@ -83,7 +83,7 @@ class ModelSetups:
                 require(len(addresses) in (1, self.servers), "plan.function", without_password(named), one_each)
                 profile, function = replace(profile, function=named), named
             offers = (machine_offer(without_password(profile.function), profile, 0.0, self.max_batch_size),)
-        warm = next((route for route in plan.all_routes if route.warm), None)
+        warm = next((route for route in plan.all_routes if route.warm and route.warm.provisioned), None)
         setup = TuningSetup(
             plan.model,
             slos,
