@@ -20,7 +20,7 @@ from sluice.batching import Policy
 from sluice.buffer_service.app import BufferService, open_store, run
 from sluice.buffer_service.members import decode_member
 from sluice.buffer_service.settings import Settings
-from sluice.buffer_service.store import Events, Limits, Outcome, Queue, Store
+from sluice.buffer_service.store import Events, Limits, Outcome, Queue, Store, Turn
 
 
 class Record:
@@ -79,8 +79,11 @@ class RecordedQueue:
     async def check(self) -> None:
         await self._queue.check()
 
-    async def is_first(self, edition: str) -> bool:
-        return await self._queue.is_first(edition)
+    async def turn(self, edition: str) -> Turn:
+        return await self._queue.turn(edition)
+
+    async def there(self, edition: str) -> None:
+        await self._queue.there(edition)
 
     async def pings_in(self, edition: str, every: float) -> float:
         return await self._queue.pings_in(edition, every)

@@ -13,20 +13,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
 from logging import DEBUG, INFO
 from typing import Any, TypeVar
 
-from sluice.batching.documents import START_HOLD, Route, WarmEnvironments
+from sluice.batching.documents import Route, WarmEnvironments, held_by_ping
 from sluice.batching.errors import FunctionFailed, StoreUnavailable
 from sluice.buffer_service.invokers.port import Invoker
-from sluice.buffer_service.store import Queue
+from sluice.buffer_service.store import Queue, Turn
 from sluice.lambda_fn.contract import Batch, encode_batch
 
 READY_WITHIN = 10.0  # seconds for which a route that is new at a process is not ready, as its environments start
 AGAIN = 1.0  # seconds after which a store is asked once more that does not say whose turn it is,
 ASKED = 60  # times at most
+PREPARED_WITHIN = 5.0  # seconds for which a plan waits, at most, for environments of functions that do not serve yet,
+LOOKED = 0.05  # and from one look to the next of who does not start them himself
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -65,9 +67,9 @@ class RouteEnvironments:
         self._edition, self._there = edition, False
         work = None
         if route.warm and route.warm.pinged_every:
-            work = self._keep(route.function, route.warm, model, edition)
+            work = self._keep(route.functions, route.warm, model, edition)
         elif route.started:
-            work = self._start(route.function, route.started, model, edition)
+            work = self._start(route.functions, route.started, model, edition)
         if work is not None:
             self._pinging = asyncio.get_running_loop().create_task(self._logged(work))
 
@@ -78,15 +80,16 @@ class RouteEnvironments:
             self._pinging.cancel()
             self._pinging = None
 
-    async def _start(self, function: str, number: int, model: str, edition: str) -> None:
-        if await self._told(partial(self._queue.is_first, edition)):
-            await self._ping(function, number, model)
+    async def _start(self, functions: Sequence[str], number: int, model: str, edition: str) -> None:
+        if await self._told(partial(self._queue.turn, edition)) is Turn.FIRST:
+            await self._ping(functions, number, model)
+            await self._told(partial(self._queue.there, edition))
 
-    async def _keep(self, function: str, warm: WarmEnvironments, model: str, edition: str) -> None:
+    async def _keep(self, functions: Sequence[str], warm: WarmEnvironments, model: str, edition: str) -> None:
         while True:
             wait = await self._told(partial(self._queue.pings_in, edition, warm.pinged_every))
             if wait == 0:
-                await self._ping(function, warm.pinged, model)
+                await self._ping(functions, warm.pinged, model)
             self._there = True
             await asyncio.sleep(wait or 0)
 
@@ -99,20 +102,48 @@ class RouteEnvironments:
                 await asyncio.sleep(AGAIN)
         return None
 
-    async def _ping(self, function: str, number: int, model: str) -> None:
-        """So many at once; what fails is logged, and harms nobody."""
-        ping = encode_batch(Batch(model, [], ping=True, hold=START_HOLD))
-        found = await asyncio.gather(*(self._invoker.invoke(function, ping) for _ in range(number)), return_exceptions=True)
-        failures = [each for each in found if isinstance(each, BaseException)]
-        for defect in (each for each in failures if not isinstance(each, FunctionFailed)):
-            raise defect
-        if failures:
-            _log.warning("%s: %d of %d pings of %s failed: %s", self._name, len(failures), number, function, failures[0])
-        else:
-            _log.log(DEBUG if self._there else INFO, "%s: %d environments of %s are there", self._name, number, function)
+    async def _ping(self, functions: Sequence[str], number: int, model: str) -> None:
+        await _ping(self._name, functions, number, model, self._invoker, DEBUG if self._there else INFO)
 
     async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Exception:  # a defect; requests are served all the same
             _log.exception("%s: environments are started and kept no more", self._name)
+
+
+async def prepare(route: Route, serving: Collection[str], model: str, edition: str, queue: Queue, invoker: Invoker) -> None:
+    """Start what a plan that is to come asks for of functions that are not ``serving``; who waits goes on being served by those.
+
+    One of all processes does it, and the others wait for it; no longer than ``PREPARED_WITHIN``, nor for a store that is away.
+    """
+    number = route.started or (route.warm.pinged if route.warm and route.warm.pinged_every else 0)
+    new = [function for function in route.functions if function not in serving]
+    if not (number and new):
+        return
+    try:
+        async with asyncio.timeout(PREPARED_WITHIN):
+            while (turn := await queue.turn(edition)) is Turn.STARTING:
+                await asyncio.sleep(LOOKED)
+            if turn is Turn.FIRST:
+                await _ping(route.name or model, new, number, route.variant or model, invoker, INFO)
+                await queue.there(edition)
+    except (TimeoutError, StoreUnavailable):
+        return
+    except Exception:  # a defect; the plan is followed all the same
+        _log.exception("%s: environments were not started", route.name or model)
+
+
+async def _ping(name: str, functions: Sequence[str], number: int, model: str, invoker: Invoker, level: int) -> None:
+    """So many at once of each function; what fails is logged, and harms nobody."""
+    ping = encode_batch(Batch(model, [], ping=True, hold=held_by_ping(number)))
+    pings = (invoker.invoke(function, ping) for function in functions for _ in range(number))
+    found = await asyncio.gather(*pings, return_exceptions=True)
+    failures = [each for each in found if isinstance(each, BaseException)]
+    for defect in (each for each in failures if not isinstance(each, FunctionFailed)):
+        raise defect
+    which = " and ".join(functions)
+    if failures:
+        _log.warning("%s: %d of %d pings of %s failed: %s", name, len(failures), len(found), which, failures[0])
+    else:
+        _log.log(level, "%s: %d environments of %s are there", name, len(found), which)

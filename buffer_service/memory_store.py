@@ -17,7 +17,7 @@ from sluice.buffer_service.arrival_record import ArrivalRecord, Arrivals
 from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.results import Bounds, MemoryResults, Results, ResultsState
-from sluice.buffer_service.store import FOLLOWED, Events, Limits, Outcome, Queue, queue_name
+from sluice.buffer_service.store import FOLLOWED, Events, Limits, Outcome, Queue, Turn, queue_name
 
 RECEIVE_WAIT = 5.0  # seconds one wait for messages lasts
 
@@ -31,7 +31,7 @@ class MemoryBackend:
         self.records: defaultdict[str, ArrivalRecord] = defaultdict(ArrivalRecord)  # by model
         self.batches: defaultdict[str, BatchRecord] = defaultdict(BatchRecord)  # by model
         self.results: defaultdict[str, ResultsState] = defaultdict(ResultsState)  # by model
-        self.followed: dict[str, tuple[str, float]] = {}  # by ``store.queue_name``: a plan's edition, and until when it is known
+        self.followed: dict[str, tuple[str, Turn, float]] = {}  # by ``store.queue_name``: a plan's edition, until when it is known
         self.pinged: dict[str, tuple[str, float]] = {}  # and until when nobody is to ping what it keeps
         self.mailboxes: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
 
@@ -99,12 +99,17 @@ class MemoryQueue:
     async def check(self) -> None:
         return None
 
-    async def is_first(self, edition: str) -> bool:
+    async def turn(self, edition: str) -> Turn:
         backend, name = self._backend, queue_name(self._model, self._route)
         now = backend.clock()
-        followed, until = backend.followed.get(name, ("", 0.0))
-        backend.followed[name] = edition, now + FOLLOWED
-        return followed != edition or now >= until
+        followed, turn, until = backend.followed.get(name, ("", Turn.FIRST, 0.0))
+        turn = turn if followed == edition and now < until else Turn.FIRST
+        backend.followed[name] = edition, Turn.STARTING if turn is Turn.FIRST else turn, now + FOLLOWED
+        return turn
+
+    async def there(self, edition: str) -> None:
+        name = queue_name(self._model, self._route)
+        self._backend.followed[name] = edition, Turn.THERE, self._backend.clock() + FOLLOWED
 
     async def pings_in(self, edition: str, every: float) -> float:
         backend, name = self._backend, queue_name(self._model, self._route)

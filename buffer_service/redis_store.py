@@ -43,7 +43,7 @@ from sluice.buffer_service.redis_results import RedisResults, results_keys
 from sluice.buffer_service.redis_servers import Away, Servers
 from sluice.buffer_service.results import Bounds, Results
 from sluice.buffer_service.settings import NAMESPACE
-from sluice.buffer_service.store import FOLLOWED, Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
+from sluice.buffer_service.store import FOLLOWED, Events, Limits, Outcome, Queue, QueueLost, Released, Turn, queue_name
 from sluice.buffer_service.trials import Trials
 
 ADVANCE = files("sluice.buffer_service").joinpath("lua/advance.lua").read_text()
@@ -271,11 +271,22 @@ class RedisQueue:
         if self._refused is not None:
             raise self._refused
 
-    async def is_first(self, edition: str) -> bool:
-        key = self.keys[0].removesuffix("policy") + "followed"
-        set_aside = _set_aside({key: "string"})
-        [followed] = await _ask(self._gate.call, set_aside, ("SET", key, edition, "EX", FOLLOWED, "GET"))
-        return followed is None or cast("bytes", followed) != edition.encode()
+    async def turn(self, edition: str) -> Turn:
+        known, call = {edition.encode(): Turn.STARTING, _there(edition): Turn.THERE}, self._of_followed()
+        [held, _] = await call(("GET", self._followed), ("EXPIRE", self._followed, FOLLOWED))
+        if held not in known:
+            [held] = await call(("SET", self._followed, edition, "EX", FOLLOWED, "GET"))
+        return known.get(held, Turn.FIRST)
+
+    async def there(self, edition: str) -> None:
+        await self._of_followed()(("SET", self._followed, _there(edition), "EX", FOLLOWED))
+
+    @property
+    def _followed(self) -> str:
+        return self.keys[0].removesuffix("policy") + "followed"
+
+    def _of_followed(self) -> Callable[..., Awaitable[list[Any]]]:
+        return partial(_ask, self._gate.call, _set_aside({self._followed: "string"}))
 
     async def pings_in(self, edition: str, every: float) -> float:
         key = f"{self.keys[0].removesuffix('policy')}pinged:{edition}"
@@ -354,6 +365,10 @@ def _set_aside(shapes: Mapping[str, str], aside: str | None = None, begins_anew:
     """What sets aside those of these keys, of one slot, whose values have not the shapes that they must have."""
     keys = [*shapes, *([aside] if aside is not None else [key + ":aside" for key in shapes]), *begins_anew]
     return ("EVAL", SET_ASIDE, len(keys), *keys, len(shapes), ASIDE_LIFE, *shapes.values())
+
+
+def _there(edition: str) -> bytes:
+    return f"{edition} there".encode()
 
 
 async def _ask(

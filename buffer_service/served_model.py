@@ -20,6 +20,7 @@ from sluice.batching.errors import FunctionFailed
 from sluice.batching.urls import without_password
 from sluice.buffer_service.callers import Callers, Waiting
 from sluice.buffer_service.dispatcher import Dispatcher
+from sluice.buffer_service.environments import prepare
 from sluice.buffer_service.invokers import Invoker
 from sluice.buffer_service.members import member_told
 from sluice.buffer_service.request_size import Headers, size_reader
@@ -64,7 +65,8 @@ class ServedModel:
         self._read_as(plan)
 
     async def follow(self, plan: Plan) -> None:
-        """Another plan is in force, also for those who wait already."""
+        """Another plan is in force, also for those who wait already, when what it asks for of functions that are new is there."""
+        await self._prepare(plan)
         routes = {route.name: route for route in plan.all_routes}
         while closing := [task for name, task in self._closing.items() if name in routes]:
             await asyncio.wait(closing)  # a new one follows when it has closed; others may begin to close meanwhile
@@ -139,6 +141,12 @@ class ServedModel:
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless calls to the queues of all routes in force would be executed."""
         await asyncio.gather(*(self._dispatchers[route.name].check() for route in self.plan.all_routes))
+
+    async def _prepare(self, plan: Plan) -> None:
+        serving, edition = {function for route in self.plan.all_routes for function in route.functions}, _edition(plan)
+        queues = [self._store.queue(plan.model, self._limits, route.name) for route in plan.all_routes]
+        each = zip(plan.all_routes, queues, strict=True)
+        await asyncio.gather(*(prepare(route, serving, plan.model, edition, queue, self._invoker) for route, queue in each))
 
     async def close(self) -> None:
         """Take no new batches and finish those under way; retired routes first, since they give theirs to the others."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from sluice.batching import Policy
@@ -140,6 +141,14 @@ class Limits:
     carried: int = 16 * 1024
 
 
+class Turn(Enum):
+    """Where the environments are that an edition of a plan asks for: to be started by who asks, or by another, or there."""
+
+    FIRST = auto()
+    STARTING = auto()
+    THERE = auto()
+
+
 class Queue(Protocol):
     """The queue of one route of a model; a model without routes has the one whose route is ``""``."""
 
@@ -156,8 +165,14 @@ class Queue(Protocol):
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless a call that changes the queue would be executed."""
 
-    async def is_first(self, edition: str) -> bool:
-        """Whether nobody followed this edition of a plan here before: no process asked so for it last, within ``FOLLOWED`` s."""
+    async def turn(self, edition: str) -> Turn:
+        """Whose it is to start what an edition of a plan asks for.
+
+        ``FIRST`` where nobody followed it here before: no process asked so for it last, within ``FOLLOWED`` s.
+        """
+
+    async def there(self, edition: str) -> None:
+        """What the edition asks for is there."""
 
     async def pings_in(self, edition: str, every: float) -> float:
         """0 where whoever asks is to ping what an edition of a plan keeps, as nobody will for ``every`` s; else s until then."""

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from sluice.batching.documents import START_HOLD
+from sluice.batching.documents import held_by_ping
 from sluice.batching.errors import InvalidInput, require
 
 SECONDS_PER_MONTH = 86400 * 365.25 / 12
@@ -197,14 +197,14 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
         gb = memory_mb / 1024
         return ProvisionedPrice(3600 * gb * price.reserved_gb_second, gb * price.gb_second)
 
-    def ping(self, memory_mb: int, architecture: str, by_buffer: bool = True) -> float:
-        """USD of a ping of a function of ``memory_mb``, but for the INIT of what it starts: the function's fee, and its log.
+    def pings(self, number: int, memory_mb: int, architecture: str, by_buffer: bool = True) -> float:
+        """USD of so many pings at once of a function of ``memory_mb``, but for the INIT of what they start: fees, logs and time.
 
-        And ``START_HOLD`` of it, as a buffer asks for; or the fee of the schedule that makes it, and ``PING_SECONDS``.
+        Made by a buffer, or by a schedule, which is paid for it.
         """
-        compute = (START_HOLD if by_buffer else PING_SECONDS) * memory_mb / 1024 * self.gb_second(architecture)
+        compute = max(PING_SECONDS, held_by_ping(number)) * memory_mb / 1024 * self.gb_second(architecture)
         scheduled = 0.0 if by_buffer else self.scheduler.invocation
-        return scheduled + self.function.request + self.logs_per_invocation + compute
+        return number * (scheduled + self.function.request + self.logs_per_invocation + compute)
 
     def machine(self, name: str) -> float:
         """USD per hour of a machine."""

@@ -38,12 +38,16 @@ def environments_at_once(question: Question, candidate: Candidate, function: Fun
     else:
         times = recorded.times[-SEEN:]
     warm = candidate.deployment(replace(function, environments=None))
-    found = at_once(simulate_deployment(warm, times, np.random.default_rng(0)), SELDOM)
+    found = at_once(simulate_deployment(warm, times, np.random.default_rng(0)))
     return min(found, MAX_STARTED, *([] if question.environments.concurrency is None else [question.environments.concurrency]))
 
 
-def at_once(run: SimulationResult, seldom: float) -> int:
-    """The least number of environments that no more than this part of the batches find busy."""
-    ends = np.sort(run.dispatch_times + run.response_times)
-    under_way = np.arange(1, run.n_batches + 1) - np.searchsorted(ends, run.dispatch_times, side="right")  # itself among them
-    return int(np.quantile(under_way, 1 - seldom, method="inverted_cdf"))
+def at_once(run: SimulationResult, seldom: float = SELDOM) -> int:
+    """The least number of environments that no more than this part of the batches find busy, of the function with the most."""
+    most = 0
+    for place in np.unique(run.tables):
+        left = run.dispatch_times[run.tables == place]
+        ends = np.sort(left + run.response_times[run.tables == place])
+        under_way = np.arange(1, len(left) + 1) - np.searchsorted(ends, left, side="right")  # itself among them
+        most = max(most, int(np.quantile(under_way, 1 - seldom, method="inverted_cdf")))
+    return most

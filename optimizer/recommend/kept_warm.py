@@ -72,8 +72,9 @@ class Provisioning:
     def cost(self, warm: WarmEnvironments, bill: BatchCost, billing: Billing, arrival_rate: float) -> BatchCost:
         """Of a request, where ``bill`` is what it costs were all of them on demand and so large a share of them cold."""
         if not warm.provisioned:
-            ping = billing.prices.ping(self.offer.service.memory_mb, billing.architecture, by_buffer=bool(bill.fixed_terms))
-            return replace(bill, pings=warm.pinged * ping / warm.pinged_every / arrival_rate)
+            at, by_buffer = self.offer.service.memory_mb, bool(bill.fixed_terms)
+            pings = billing.prices.pings(warm.pinged, at, billing.architecture, by_buffer)
+            return replace(bill, pings=pings / warm.pinged_every / arrival_rate)
         sizes, at = np.arange(1, len(self.batch_size_pmf) + 1), min(warm.provisioned, self.most)
         duration = float(self.batch_size_pmf @ self.offer.billed_duration[: len(sizes)]) / float(self.batch_size_pmf @ sizes)
         on_demand = float(self.on_demand[at])

@@ -44,8 +44,9 @@ class Bill:
                 warm, new = (predict_cost(np.ones(1), side.service, billing, init_duration=init) for billing in shares)
                 cold[place] = new.per_request - warm.per_request
                 if side.environments is not None and np.isfinite(side.environments.pinged_every):
-                    ping = deployment.billing.prices.ping(side.service.memory_mb, deployment.billing.architecture)
-                    per_second += side.environments.pinged * ping / side.environments.pinged_every
+                    at, of = side.service.memory_mb, deployment.billing
+                    pings = of.prices.pings(side.environments.pinged, at, of.architecture)
+                    per_second += pings / side.environments.pinged_every
             else:
                 paid = side.service.up_to(side.schedule.max_batch_size).mean_billed(deployment.billing.step)
                 by_size[place, : len(paid)] = side.price_per_worker_second * paid + side.price_per_batch

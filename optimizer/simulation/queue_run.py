@@ -107,6 +107,8 @@ class QueueRun:
         self._times = _times([side.service for side in serving], sized)
         self._environments = _environments(serving, drops)
         self._started = [0 if side.environments is None else side.environments.there_first for side in serving]
+        self.started = self._started
+        """How many environments were started for it, by place."""
         self._rng = rng
         self._random = not all(side.service.deterministic for side in serving)
         self._marked = len(serving) > 1 or deployment.adaptation is not None
@@ -184,7 +186,7 @@ class QueueRun:
         require(plain, "deployment", "classes or an adaptation", "neither, where a queue is taken over")
         run = QueueRun(deployment, self._rng, self._sized)
         run._waiting, run._uniforms, run._n_came = self._waiting, self._uniforms, self._n_came
-        run._started = []  # of which there are those that were there
+        asked, run._started = run._started, []
         old, new, parked = self._state, run._state, {} if parked is None else parked
         under_way = int(old.counts[4])
         ends = old.ends[:under_way]
@@ -193,6 +195,10 @@ class QueueRun:
             idle = old.idle[place, old.idle_from[place] : old.idle_to[place]]
             parked[name] = np.sort(np.concatenate([idle, ends[places == place]])) if name not in run._names else idle
         found = [parked.pop(name, np.empty(0)) for name in run._names]
+        run.started = [
+            0 if name in self._names else max(0, n - len(since)) for name, n, since in zip(run._names, asked, found, strict=True)
+        ]  # where it was not there, it is started
+        found = [np.append(since, np.full(n, at)) for since, n in zip(found, run.started, strict=True)]
         back = [since[since > at] for since in found]  # what was under way at a function when it went
         idle_of = [since[(since <= at) & told] for since, told in zip(found, run._environments.told, strict=True)]
         kept = [ends[places == self._names.index(name)] if name in self._names else np.empty(0) for name in run._names]

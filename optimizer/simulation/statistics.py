@@ -324,15 +324,16 @@ def _of_table(place: int, deployment: Deployment, tally: Tally, run: RunStatisti
         terms = {name: requests / answered * usd for name, usd in of_its_own.terms().items()}
         cost = BatchCost(**terms, fixed_terms=of_its_own.fixed_terms)
     if serving.environments is not None and np.isfinite(serving.environments.pinged_every):
-        pings = serving.environments.pinged * (run.end - run.start) / serving.environments.pinged_every
-        by_buffer = deployment.max_batch_size > 1  # else there is none
-        price = deployment.billing.prices.ping(serving.service.memory_mb, deployment.billing.architecture, by_buffer)
-        cost = replace(cost, pings=pings * price / answered)
+        times, by_buffer = (run.end - run.start) / serving.environments.pinged_every, deployment.max_batch_size > 1
+        at, of = serving.service.memory_mb, deployment.billing
+        price = of.prices.pings(serving.environments.pinged, at, of.architecture, by_buffer)
+        cost = replace(cost, pings=times * price / answered)
     if serving.environments is not None and serving.environments.started:
         surely = replace(deployment.billing, cold_start_probability=1.0)
-        seconds, each = serving.environments.init_duration, serving.environments.there_first / answered
+        seconds, n = serving.environments.init_duration, serving.environments.there_first
         start = predict_cost(np.ones(1), serving.service, surely, init_duration=seconds, buffered=False)
-        price = deployment.billing.prices.ping(serving.service.memory_mb, deployment.billing.architecture)
-        cost = replace(cost, init=cost.init + each * (start.init + price), restore=cost.restore + each * start.restore)
+        price = surely.prices.pings(n, serving.service.memory_mb, surely.architecture)
+        init, restore = (n * start.init + price) / answered, n * start.restore / answered
+        cost = replace(cost, init=cost.init + init, restore=cost.restore + restore)
     at_start = int(tally.batches[2 * place + COLD, 0])
     return ServingStatistics(serving, batches, requests, requests / answered, cold, at_start, duration, there, cost)

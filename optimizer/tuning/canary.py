@@ -58,7 +58,7 @@ def trying(base: Plan, other: Plan, share: float) -> Plan:
     there for it, and leave the function nothing to do.
     """
     own, its = base.all_routes[0], other.all_routes[0]
-    tried = Route(CANARY, its.function, its.policy, share, beside=its.beside, warm=its.warm)
+    tried = Route(CANARY, its.function, its.policy, share, beside=its.beside, warm=its.warm, started=its.started)
     if its.policy.servers is not None:
         first, *others = its.beside
         tried = Route(CANARY, first.function, first.policy, share, beside=others)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from sluice.batching.documents import Route, ServiceProfile
+from sluice.batching.documents import Route, ServiceProfile, WarmEnvironments
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.recommend.offers import WorkerOffer, function_as_workers
 from sluice.optimizer.service.times import service_times_up_to
@@ -26,6 +27,13 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
         A function that is neither that of the setup, at one of its memory sizes, nor one of its offers.
     """
     first, *others = (_serving(name, setup, profile) for name in route.functions)
+
+    def there_before(function: Function) -> Function:
+        """With what a buffer starts or keeps of it."""
+        pinged = route.warm and route.warm.pinged_every
+        return function.pinged(route.warm) if pinged and route.warm else function.starting(route.started or 0)
+
+    others = [there_before(other) if isinstance(other, Function) else other for other in others]
     own, *tables = [route.policy.policy(), *(beside.policy.policy() for beside in route.beside)]
     own = replace(own, servers=own.servers or setup.servers)
     beside = [other.beside(table) for other, table in zip(others, tables, strict=True)]
@@ -33,9 +41,22 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
         return replace(first.under(own, beside=beside, billing=setup.billing), energy=first.energy)
     if (warm := setup.warm_of(route.functions)) is not None:
         return replace(function_as_workers(first), price_per_hour=0.0).kept_warm(own, warm.provisioned, first)
-    if route.warm and route.warm.pinged_every:
-        first = first.pinged(route.warm)
+    first = there_before(first)
     return first.under(own, beside)
+
+
+def can_be_started(route: Route, setup: TuningSetup) -> bool:
+    """Whether a buffer can start environments for it before it comes into force: of Lambda functions that have none provisioned."""
+    fixed = any(table.servers is not None for table in route.rule().tables)
+    return not fixed and not any("://" in function for function in route.functions) and setup.warm_of(route.functions) is None
+
+
+def usd_of_pings(functions: Sequence[str], warm: WarmEnvironments | None, setup: TuningSetup) -> float:
+    """USD per second of the pings that keep environments of each of these."""
+    if warm is None or not warm.pinged_every:
+        return 0.0
+    sizes, of = (setup.memory_of(function) for function in functions), setup.billing
+    return sum(of.prices.pings(warm.pinged, mb, of.architecture) for mb in sizes if mb is not None) / warm.pinged_every
 
 
 def way_to_servers(setup: TuningSetup, profile: ServiceProfile) -> float:

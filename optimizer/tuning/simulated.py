@@ -52,8 +52,8 @@ class ControlledRun:
     usd, joules : array, shape (n_requests,)
         What each request cost, and took of energy: its part of its batch; ``nan`` where no energy is known.
     machines_usd, cold_usd, moving_usd : float
-        What the workers cost that were there, what of ``usd`` new environments cost, and what moving the requests did, which is
-        in neither.
+        What the workers cost that were there, with pings and what these start; what of ``usd`` and of that new environments cost;
+        and what moving the requests did, which is in neither.
     batches, cold : int
     decisions : tuple of Decision
     profiles : tuple of (ServiceProfile or None)
@@ -225,10 +225,22 @@ class _Queue:
         self._pending: list[MeasuredBatch] = []
         self._found: list[tuple[Array, Array, Array, Array]] = []  # arrival times, latencies, USD, J
         self._batches = self._cold = self._invoked = 0
-        self._machines = self._cold_usd = 0.0
+        self._machines = self._cold_usd = self._started_usd = 0.0
+        self._coming: tuple[float, Plan | None] = INF, None  # when it is in force
 
     def follow(self, plan: Plan, now: float) -> None:
-        """From now on this plan is in force."""
+        """This plan is in force from now on, or when environments are there that are started of functions that do not serve yet."""
+        before = set[str]() if self._plan is None else {name for route in self._plan.all_routes for name in route.functions}
+        new = [route.functions for route in plan.all_routes if route.started and not before.issuperset(route.functions)]
+        if before and new:
+            sizes = [self._setup.memory_of(name) for names in new for name in names]
+            self._coming = now + max((init.mean for mb, init in self._profile.init.items() if mb in sizes), default=0.0), plan
+        else:
+            self._coming = INF, None
+            self._follow(plan, now)
+
+    def _follow(self, plan: Plan | None, now: float) -> None:
+        assert plan is not None
         profile = stretched(self._profile, self._factor)
         self._machines += sum(run.bill.per_second for run in self._runs) * (now - self._now)
         self._now, self._plan = now, plan
@@ -239,19 +251,23 @@ class _Queue:
             run = QueueRun(deployment, self._rng) if old is None else old.run.taken_over(now, deployment, self._parked)
             way, far = 0.0 if profile.way is None else profile.way.mean, way_to_servers(self._setup, profile)
             self._runs.append(_Route(route.name, run, deployment, way, far))
+            self._started_usd += float(self._runs[-1].bill.cold @ run.started)
         for gone in before[len(self._runs) :]:
             self._take(gone, gone.run.feed(np.empty(0), True))
 
     def feed(self, times: Array, last: bool) -> None:
         """Requests come at these times; changes of the service times take place at the first arrival after them."""
-        while self._changes and self._changes[0].at <= times[-1]:
-            change = self._changes.pop(0)
-            cut = int(np.searchsorted(times, change.at))
+        while min(change := self._changes[0].at if self._changes else INF, coming := self._coming[0]) <= times[-1]:
+            cut = int(np.searchsorted(times, min(change, coming)))
             if cut:
                 self._feed(times[:cut], False)
-            times, self._factor = times[cut:], change.factor
-            assert self._plan is not None
-            self.follow(self._plan, change.at)
+            times = times[cut:]
+            if coming < change:
+                self._follow(self._coming[1], coming)
+                self._coming = INF, None
+            else:
+                self._factor = self._changes.pop(0).factor
+                self._follow(self._plan, change)
         self._feed(times, last)
 
     def _feed(self, times: Array, last: bool) -> None:
@@ -337,7 +353,8 @@ class _Queue:
         told, profiles = tuple(decision for decision, _ in decisions), tuple(profile for _, profile in decisions)
         moving = self._setup.billing.moving
         moved = len(latency) * (moving["cache"] + moving["load_balancer"]) + self._invoked * moving["network"]
-        return ControlledRun(*found, self._machines, self._cold_usd, moved, self._batches, self._cold, told, profiles, plans)
+        machines, cold_usd = self._machines + self._started_usd, self._cold_usd + self._started_usd
+        return ControlledRun(*found, machines, cold_usd, moved, self._batches, self._cold, told, profiles, plans)
 
 
 class _Route:

@@ -22,7 +22,7 @@ from sluice.optimizer.tuning.beginning import Beginning, begin
 from sluice.optimizer.tuning.canary import single_route
 from sluice.optimizer.tuning.cost_curve import CostCurve, cost_curve
 from sluice.optimizer.tuning.decision import Considered
-from sluice.optimizer.tuning.deployments import deployment_of, way_to_servers
+from sluice.optimizer.tuning.deployments import can_be_started, deployment_of, usd_of_pings, way_to_servers
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
@@ -165,11 +165,8 @@ class Tried:
     @property
     def _usd_of_pings(self) -> float:
         """USD per request of the pings that keep environments."""
-        of, billing = single_route(self.proposal.plan), self.of.setup.billing
-        memory_mb = self.of.setup.memory_of(of.function) if of.warm and of.warm.pinged_every else None
-        if memory_mb is None or not of.warm:
-            return 0.0
-        return of.warm.pinged * billing.prices.ping(memory_mb, billing.architecture) / of.warm.pinged_every / self.of.rate
+        of = single_route(self.proposal.plan)
+        return usd_of_pings(of.functions, of.warm or None, self.of.setup) / self.of.rate
 
     def expected_usd(self, requests: float, broken: float) -> float:
         """USD per request of so many, with what it costs to change to it, and with promises that it breaks.
@@ -252,8 +249,12 @@ class Tried:
 
     @property
     def _late_at_start(self) -> float:
-        """The share of the next window that is late while environments start of functions that have none."""
-        return self._of_new(lambda beginning: beginning.late) if self.of.warm else 0.0
+        """The share of the next window that is late while environments start of functions that have none.
+
+        Nobody, where the buffer starts them before the plan comes into force (``warmed.prepared``).
+        """
+        started = can_be_started(single_route(self.proposal.plan), self.of.setup)
+        return self._of_new(lambda beginning: beginning.late) if self.of.warm and not started else 0.0
 
     @property
     def usd_of_change(self) -> float:
@@ -268,10 +269,10 @@ class Tried:
 
     @property
     def _usd_of_kept(self) -> float:
-        """USD for those that its pings start, more than are kept now."""
+        """USD for those that its pings start, more than are kept now; or less, as who keeps fewer may have to start them again."""
         of = single_route(self.proposal.plan)
-        more = (of.warm.pinged if of.warm and of.warm.pinged_every else 0) - self.of.kept.get(of.function, 0)
-        return more * float(Bill.of(self.of.deployment(self.proposal.plan)).cold[0]) if more > 0 else 0.0
+        others = abs((of.warm.pinged if of.warm and of.warm.pinged_every else 0) - self.of.kept.get(of.function, 0))
+        return others * float(Bill.of(self.of.deployment(self.proposal.plan)).cold[0]) if others else 0.0
 
     def considered(self) -> Considered:
         run, proposal = self.runs[0], self.proposal

@@ -55,7 +55,7 @@ from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.slow_drift import SlowDrift
 from sluice.optimizer.tuning.trials import Trials, Tried, bounded, most_carried
-from sluice.optimizer.tuning.warmed import kept_warm
+from sluice.optimizer.tuning.warmed import kept_warm, prepared
 from sluice.optimizer.tuning.way import WayWatch
 
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
@@ -614,7 +614,7 @@ class Tuner:
         new = round(best.new_environments)
         change = best.usd_of_change
         if serving is None:
-            plan: Plan | None = best.plan()
+            plan: Plan | None = self._prepared(of, best)
             surely = "is the cheapest that surely keeps the promise" if choice.fit else f"has the fewest late; {UNSURE}"
             surely = f"most likely keeps the promise; {_certainty(choice)}" if choice.certainty else surely
             why, saving = f"{best.proposal.name} {surely}", 0.0
@@ -733,8 +733,16 @@ class Tuner:
         if unmeasured and not broken and set(unmeasured) <= its and back is None:
             return None, f"the plan stays: {unmeasured[0]} is being tried"
         if unmeasured and not broken and not set(unmeasured) <= its:
-            return trying(self._base, best.proposal.plan, settings.canary), f"{why}; {unmeasured[0]} is tried with a share first"
-        return best.plan(), why
+            return trying(
+                self._base, self._prepared(of, best), settings.canary
+            ), f"{why}; {unmeasured[0]} is tried with a share first"
+        return self._prepared(of, best), why
+
+    def _prepared(self, of: Trials, best: Tried) -> Plan:
+        """What is to come, with its environments; it is known by its name when it is in force."""
+        proposal = prepared(of, best)
+        self._keep([proposal])
+        return proposal.plan
 
     def _doubt(self, trigger: Trigger, held: _Held | None, serving: Tried, requests: float) -> tuple[Plan, str] | None:
         """The plan that tries a memory size that was not measured, as the profile is wrong of others, and why; or ``None``."""

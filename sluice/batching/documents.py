@@ -43,7 +43,7 @@ MAX_ROUTES = 256
 MAX_CLASSES = 256
 MIN_PING, MAX_PING = 1.0, 86400.0  # s from one ping of a function to the next
 MAX_STARTED = 100  # environments that a buffer starts for a route
-START_HOLD = 0.05  # s for which a ping that starts one holds it, so that those beside it get others
+START_HOLD = 0.05  # s for which a ping holds its environment, so that those beside it get others
 MAX_WORKERS = 1024  # of a route
 
 
@@ -319,6 +319,11 @@ def model_of(function: str) -> str:
     return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(PLACEHOLDER, "") or name
 
 
+def held_by_ping(number: int) -> float:
+    """Seconds for which each of so many pings at once holds its environment: one alone need not."""
+    return START_HOLD if number > 1 else 0.0
+
+
 def memory_named(function: str, name: str) -> int | None:
     """The memory size in MB at which ``function``, with ``{memory_mb}`` in it, is called ``name``; ``None`` where at none."""
     before, _, after = function.partition(PLACEHOLDER)
@@ -512,10 +517,11 @@ class Plan(Document, frozen=True, kw_only=True):
     a request then takes that of its class, and the shares are what is expected. ``function`` is a Lambda function (name,
     ``name:alias`` or ARN), the ``http://`` address of a worker, or those of several identical workers with commas between, or a
     real-time endpoint of SageMaker (``sagemaker://ENDPOINT``). Functions ``beside`` it serve what its table leaves waiting,
-    each by a table of its own (``policy.py`` has the rule). ``warm`` are environments of a Lambda function that serves alone, by a
-    table without servers, and that are kept for it; a plan without says nothing of them, nor does its digest. So many of such a
-    function are ``started`` by the buffer when the plan comes into force, before requests ask for them. ``slo`` is what the
-    buffer reports on, ``other_slos`` are kept beside it. Of the ``classes`` of requests one that names none is of the first.
+    each by a table of its own (``policy.py`` has the rule). ``warm`` are environments that are kept, of Lambda functions by
+    tables without servers: of each by pings, or provisioned of one that serves alone. A plan without says nothing of them, nor
+    does its digest. So many of each Lambda function are ``started`` by the buffer when the plan comes into force, before requests
+    ask for them; before it does so where another plan serves by other functions. ``slo`` is what the buffer reports on,
+    ``other_slos`` are kept beside it. Of the ``classes`` of requests one that names none is of the first.
     ``digest`` is the identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals``, ``made_at``
     and ``started`` alone. It is computed where it is not given, and must agree where it is.
     """
@@ -690,10 +696,14 @@ def _check_warm(field: str, route: Route) -> None:
     for name, said in (("warm", route.warm), ("started", route.started)):
         if not said:
             continue
-        of = f"none of {without_password(route.function)}: environments are a Lambda function's"
-        require("://" not in route.function, f"{field}{name}", said, of)
-        require(route.policy.servers is None, f"{field}{name}", said, "none beside a table with servers, which are always there")
-        require(not route.beside, f"{field}{name}", said, "none where functions are beside one another")
+        for function in route.functions:
+            of = f"none of {without_password(function)}: environments are a Lambda function's"
+            require("://" not in function, f"{field}{name}", said, of)
+        tables = (route.policy, *(beside.policy for beside in route.beside))
+        fixed = any(table.servers is not None for table in tables)
+        require(not fixed, f"{field}{name}", said, "none beside a table with servers, which are always there")
+    provisioned = route.warm and route.warm.provisioned
+    require(not (provisioned and route.beside), f"{field}warm", route.warm, "none where functions are beside one another")
     require(not (route.started and route.warm), f"{field}started", route.started, "none beside environments that are kept warm")
 
 

@@ -355,9 +355,10 @@ def _kept_warm(plan: Plan, billing: Billing) -> float:
         if memory_mb := memory_of(function, plan):
             usd += n * prices.provisioned(memory_mb, of).reserved_per_hour / 3600
     for route in plan.all_routes:
-        memory_mb = memory_of(route.function, plan) if route.warm and route.warm.pinged_every else None
-        if route.warm and memory_mb:
-            usd += route.warm.pinged * prices.ping(memory_mb, of) / route.warm.pinged_every
+        for function in route.functions if route.warm and route.warm.pinged_every else ():
+            memory_mb = memory_of(function, plan)
+            if route.warm and memory_mb:
+                usd += prices.pings(route.warm.pinged, memory_mb, of) / route.warm.pinged_every
     return usd
 
 

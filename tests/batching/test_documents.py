@@ -199,12 +199,16 @@ def test_environments_that_are_started_are_part_of_the_document_where_there_are_
         ({"started": -1}, "started: -1 is not allowed; allowed: an integer from 0 to 100"),
         ({"function": "http://gpu:8500"}, "started: 1 .*none of http://gpu:8500: environments are a Lambda function's"),
         ({"policy": PolicyDocument.of(constructors.greedy(4, servers=2))}, "started: 1 .*none beside a table with servers"),
-        ({"beside": [OVERFLOW]}, "started: 1 .*none where functions are beside one another"),
+        ({"beside": [Beside("http://gpu:8500", OVERFLOW.policy)]}, "started: 1 .*none of http://gpu:8500"),
+        (
+            {"beside": [Beside("g", PolicyDocument.of(constructors.greedy(4, servers=2)))]},
+            "started: 1 .*none beside a table with serv",
+        ),
         ({"warm": WarmEnvironments(2)}, "started: 1 .*none beside environments that are kept warm"),
         ({"routes": ROUTED.routes, "function": "", "policy": None}, "started: 1 .*none beside routes"),
     ],
 )
-def test_environments_are_started_of_a_lambda_function_that_serves_alone(said, message):
+def test_environments_are_started_of_lambda_functions_alone(said, message):
     with pytest.raises(InvalidInput, match=message):
         structs.replace(PLAN, digest="", **{"started": 1, **said})
 

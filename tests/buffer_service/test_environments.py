@@ -10,14 +10,14 @@ import pytest
 from msgspec import structs
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import START_HOLD, Plan, PolicyDocument, Route, WarmEnvironments
+from sluice.batching.documents import START_HOLD, Beside, Plan, PolicyDocument, Route, WarmEnvironments
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.environments import ASKED, READY_WITHIN
+from sluice.buffer_service.environments import ASKED, PREPARED_WITHIN, READY_WITHIN
 from sluice.buffer_service.invokers import FunctionUnavailable, LocalInvoker
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.store import FOLLOWED, Limits
+from sluice.buffer_service.store import FOLLOWED, Limits, Turn
 from sluice.lambda_fn.contract import Batch, decode_batch, encode_answers
 from tests.buffer_service.conftest import Plans, memory, plan, serving
 from tests.buffer_service.virtual_time import in_virtual_time
@@ -162,6 +162,82 @@ async def test_a_defect_is_logged_and_requests_are_served(function, caplog):
         assert (await buffer.post("/models/m", b"1"))[0] == 200
 
 
+class Cold(Pinged):
+    """Two functions, which are asked for a batch or pinged; an environment of the second takes two seconds to start."""
+
+    def __init__(self, function, seconds=2.0):
+        super().__init__(function)
+        self._functions = {"f": function, "g": function}
+        self.seconds, self.asked = seconds, []
+
+    async def invoke(self, function, payload, avoid=""):
+        if decode_batch(payload).ping:
+            await asyncio.sleep(self.seconds)
+        elif not decode_batch(payload).describe:
+            self.asked.append(function)
+        return await super().invoke(function, payload, avoid)
+
+
+def of_g(number):
+    return structs.replace(started(number), function="g", digest="")
+
+
+@in_virtual_time
+async def test_a_plan_of_another_function_comes_into_force_at_all_processes_when_its_environments_are_there(function):
+    invoker, backend, loop = Cold(function), memory(), asyncio.get_running_loop()
+    stores = [MemoryStore(backend, new_process_name()) for _ in range(2)]
+    first, second = (serving(function, POLICY, store, Plans(plan(POLICY)), invoker) for store in stores)
+    async with first as one, second as other:
+        began = loop.time()
+        changes = [asyncio.create_task(each.service.model("m").follow(of_g(3))) for each in (one, other)]
+        await asyncio.sleep(1.0)
+        assert (await one.post("/models/m", b"1"))[0] == 200 and invoker.asked == ["f"]
+        await asyncio.gather(*changes)
+        assert 2.0 <= loop.time() - began < 2.2 and len(invoker.pings) == invoker.most == 3
+        assert {each.service.model("m").plan.function for each in (one, other)} == {"g"}
+        assert (await other.post("/models/m", b"1"))[0] == 200 and invoker.asked == ["f", "g"]
+        await settled()
+        assert len(invoker.pings) == 3, "they are there"
+        began = loop.time()
+        again = structs.replace(of_g(2), policy=PolicyDocument.of(OTHER), digest="")
+        await one.service.model("m").follow(again)
+        assert loop.time() == began, "its function serves already"
+
+
+@in_virtual_time
+async def test_what_is_kept_of_another_function_is_there_before_its_plan_and_pinged_in_turn(function):
+    invoker = Cold(function)
+    async with serving(function, POLICY, MemoryStore(memory(), new_process_name()), Plans(plan(POLICY)), invoker) as buffer:
+        await buffer.service.model("m").follow(structs.replace(kept(2), function="g", digest=""))
+        assert len(invoker.pings) == 2
+        await settled()
+        assert buffer.service.model("m").plan.function == "g"
+
+
+@in_virtual_time
+@pytest.mark.parametrize("trouble", ["slow", "away", "defective"])
+async def test_a_plan_waits_for_its_environments_no_longer_than_is_said(function, trouble, caplog):
+    loop, invoker, store = asyncio.get_running_loop(), Cold(function, 60.0), Away(memory(), new_process_name())
+    async with serving(function, POLICY, store, Plans(plan(POLICY)), invoker) as buffer:
+        began, store.times = loop.time(), 1000 if trouble == "away" else 0
+        if trouble == "defective":
+            invoker.seconds = None  # which cannot be slept for
+        await buffer.service.model("m").follow(of_g(3))
+        waited = PREPARED_WITHIN if trouble == "slow" else 0.0
+        assert loop.time() - began == pytest.approx(waited, abs=0.01)
+        assert ("environments were not started" in caplog.text) == (trouble == "defective")
+        assert (await buffer.post("/models/m", b"1"))[0] == 200 and invoker.asked == ["g"]
+
+
+@in_virtual_time
+async def test_of_functions_beside_one_another_so_many_of_each_are_started(function):
+    invoker = Cold(function, 0.0)
+    both = structs.replace(started(2), beside=[Beside("g", PolicyDocument.of(POLICY))], digest="")
+    async with serving(function, POLICY, MemoryStore(memory(), new_process_name()), Plans(both), invoker):
+        await settled()
+        assert len(invoker.pings) == 4 and invoker.most == 4
+
+
 class Away(MemoryStore):
     """Says so many times that it is away when it is asked whose turn it is."""
 
@@ -169,7 +245,7 @@ class Away(MemoryStore):
 
     def queue(self, model, limits, route=""):
         queue = super().queue(model, limits, route)
-        for name in ("is_first", "pings_in"):
+        for name in ("turn", "pings_in"):
             setattr(queue, name, self.later(getattr(queue, name)))
         return queue
 
@@ -223,16 +299,20 @@ async def test_nobody_waits_for_pings_that_are_not_answered(function):
     assert loop.time() < began_to_leave + 3
 
 
-async def test_who_is_first_is_known_of_each_plan_and_for_a_while(redis_server, client):
+async def test_who_is_first_is_known_of_each_plan_and_for_a_while_and_when_it_is_there(redis_server, client):
     model = uuid.uuid4().hex
     for store in (RedisStore(redis_server.url, new_process_name()), MemoryStore(memory(), new_process_name())):
         queue = store.queue(model, Limits(), "a")
-        assert await queue.is_first("one") and not await queue.is_first("one")
-        assert await store.queue(model, Limits(), "b").is_first("one"), "of another route nobody knows yet"
-        assert await queue.is_first("two") and not await queue.is_first("two")
+        assert [await queue.turn("one") for _ in range(2)] == [Turn.FIRST, Turn.STARTING]
+        assert await store.queue(model, Limits(), "b").turn("one") is Turn.FIRST, "of another route nobody knows yet"
+        await queue.there("one")
+        assert [await queue.turn("one") for _ in range(2)] == [Turn.THERE, Turn.THERE]
+        assert [await queue.turn("two") for _ in range(2)] == [Turn.FIRST, Turn.STARTING]
+        turns = await asyncio.gather(*(queue.turn("three") for _ in range(4)))
+        assert sorted(turn is Turn.FIRST for turn in turns) == [False, False, False, True]
         await store.close()
     key = f"sluice:{{{model}}}:a:followed"
-    assert client.get(key) == b"two" and 0 < client.ttl(key) <= FOLLOWED
+    assert client.get(key) == b"three" and 0 < client.ttl(key) <= FOLLOWED
 
 
 async def test_whose_turn_it_is_to_ping_is_known_of_each_plan_until_its_time_has_come(redis_server, client):
@@ -262,6 +342,6 @@ async def test_a_value_of_somebody_else_in_its_place_is_set_aside(redis_server, 
     store = RedisStore(redis_server.url, new_process_name())
     queue = store.queue(model, Limits())
     with pytest.raises(StoreUnavailable, match="Redis holds a list under the key .*followed, .*set aside"):
-        await queue.is_first("one")
-    assert await queue.is_first("one")
+        await queue.turn("one")
+    assert await queue.turn("one") is Turn.FIRST
     await store.close()

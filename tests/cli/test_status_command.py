@@ -321,7 +321,7 @@ def test_environments_that_are_workers_and_pings_cost_what_they_do(exit_of: Run,
     provisioned, on_demand = prices.provisioned(885, "arm64"), 885 / 1024 * prices.gb_second("arm64")
     fees = 3600 * prices.function.request
     assert usd["mlp"] == pytest.approx(3 * provisioned.reserved_per_hour + 360 * provisioned.per_second + fees, rel=1e-3)
-    assert usd["pinged"] == pytest.approx(360 * on_demand + fees + 15 * prices.ping(885, "arm64"), rel=1e-4)
+    assert usd["pinged"] == pytest.approx(360 * on_demand + fees + 15 * prices.pings(1, 885, "arm64"), rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,7 @@ def test_an_environment_is_pinged_where_nothing_else_keeps_the_promise() -> None
     assert warm.warm == WarmEnvironments(pinged_every=240.0) and warm.keeps(answer.slos)  # the last minute before 300 s
     of_it = f"1 environment warm by pings every 4 minutes (PingMemory={warm.memory_mb}, PingMinutes=4)"
     assert f"no buffer, and keep {of_it}" in warm.instruction
-    price = Billing().prices.ping(warm.memory_mb, "x86_64", by_buffer=False)
+    price = Billing().prices.pings(1, warm.memory_mb, "x86_64", by_buffer=False)
     assert warm.cost.pings * 0.002 * 240 == pytest.approx(price) and warm.cost.machines == 0
     assert warm.policy.max_batch_size == 1 and warm.cost.fixed_per_month == 0  # a buffer would cost ten times as much
     (told,) = wording.kept_warm(answer)
@@ -465,7 +465,7 @@ def test_more_are_kept_warm_where_more_are_under_way_at_once() -> None:
     warm = answer.kept_warm
     assert warm is not None and warm.warm.pinged > 3 and warm.keeps(answer.slos) and answer.winner is warm
     assert f"the buffer keeps {warm.warm.pinged} environments warm by pings every 4 minutes." in warm.instruction
-    assert warm.cost.pings == pytest.approx(warm.warm.pinged * Billing().prices.ping(1769, "x86_64") / 240 / bursts.arrival_rate)
+    assert warm.cost.pings == pytest.approx(Billing().prices.pings(warm.warm.pinged, 1769, "x86_64") / 240 / bursts.arrival_rate)
     (told,) = wording.kept_warm(answer)
     assert " find all of them busy" in told and "Lambda promises nothing of what a ping keeps" in told
     at_once = recommend(replace(answer.question, environments=Environments(keep_alive=60.0))).kept_warm  # too soon for pings
@@ -483,7 +483,7 @@ def test_of_who_finds_so_many_pinged_environments_busy_as_many_start_cold_as_is_
     _, (cold, _) = ColdStarts(poisson(rate), 60.0).beyond_provisioned(np.ones(1), np.empty(0), np.array([busy]), 0.0)
     assert cold[number + 2] < run.cold_share.value < cold[number] * 1.02  # pings keep as many beside those that are busy then
     assert run.cost.pings * run.answered == pytest.approx(
-        number * run.span / 48.0 * Billing().prices.ping(1769, "x86_64", by_buffer=False), rel=1e-6
+        run.span / 48.0 * Billing().prices.pings(number, 1769, "x86_64", by_buffer=False), rel=1e-6
     )
 
 
@@ -522,7 +522,7 @@ def test_as_many_environments_are_started_as_are_under_way_at_once_and_a_run_ove
         assert float(run.cold[:2].mean()) == cold
     assert answer.winner.cost.init * len(bursts) == pytest.approx(
         answer.started * (INIT * answer.winner.memory_mb / 1024 * Billing().prices.gb_second("x86_64"))
-        + answer.started * Billing().prices.ping(answer.winner.memory_mb, "x86_64"),
+        + Billing().prices.pings(answer.started, answer.winner.memory_mb, "x86_64"),
         rel=0.05,
     )
 

@@ -147,7 +147,7 @@ def test_an_environment_that_is_pinged_is_kept_and_whoever_needs_a_second_starts
 def test_pings_are_billed_for_the_time_of_the_run() -> None:
     pinged = Deployment(policies.no_batching(), deterministic(0.25), Environments(keep_alive=2.0, pinged_every=1.5))
     run = simulate_deployments({"": pinged}, TraceArrivals(np.arange(0.0, 3000.0, 30.0)))[""]
-    per_second = default_prices().ping(1024, "x86_64", by_buffer=False) / 1.5
+    per_second = default_prices().pings(1, 1024, "x86_64", by_buffer=False) / 1.5
     assert run.cost.pings * run.answered == pytest.approx(per_second * run.span, rel=1e-9)
     assert run.cost.per_request == pytest.approx(run.cost.pings + run.cost.compute + run.cost.requests)
 
@@ -161,7 +161,7 @@ def test_environments_that_were_started_are_there_for_the_first_batches_and_are_
     without = replace(deployment, environments=replace(environments, started=0))
     cold = simulate_deployments({"": without}, TraceArrivals(np.arange(0.0, 100.0)))[""]
     assert (run.cold_starts, cold.cold_starts) == (0, 1)
-    each, ping = cold.cost.init * cold.answered, default_prices().ping(1024, "x86_64")
+    each, ping = cold.cost.init * cold.answered, default_prices().pings(1, 1024, "x86_64")
     assert each > 0 and run.cost.init * run.answered == pytest.approx(2 * (each + ping))
     bounded = replace(deployment, environments=replace(environments, started=8, concurrency=2))
     ends = [leaves + response for leaves, response, *_ in run_in_chunks(bounded, np.full(6, 10.0), [])]

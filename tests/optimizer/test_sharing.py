@@ -407,7 +407,7 @@ def test_where_cold_starts_would_break_promises_one_environment_is_kept_for_all_
     pinged = keep_alive == 300 and len(plan.routes) > 1  # by one of the routes
     assert sum(bool(route.warm) for route in plan.all_routes) == (1 if pinged else len(plan.all_routes))
     prices = Billing().prices
-    hourly, ping = prices.provisioned(885, "x86_64").reserved_per_hour, prices.ping(885, "x86_64")
+    hourly, ping = prices.provisioned(885, "x86_64").reserved_per_hour, prices.pings(1, 885, "x86_64")
     for queues in (answer.queues, answer.separate):  # of a function once, whether or not its queues are one
         per_second = sum((of.cost.machines + of.cost.pings) * of.arrival_rate for of in queues)
         assert per_second == pytest.approx(hourly / 3600 if keep_alive == 30 else ping / 240)
