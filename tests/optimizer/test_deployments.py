@@ -161,8 +161,8 @@ def test_environments_that_were_started_are_there_for_the_first_batches_and_are_
     without = replace(deployment, environments=replace(environments, started=0))
     cold = simulate_deployments({"": without}, TraceArrivals(np.arange(0.0, 100.0)))[""]
     assert (run.cold_starts, cold.cold_starts) == (0, 1)
-    each, ping = cold.cost.init * cold.answered, default_prices().pings(1, 1024, "x86_64")
-    assert each > 0 and run.cost.init * run.answered == pytest.approx(2 * (each + ping))
+    each, pings = cold.cost.init * cold.answered, default_prices().pings(2, 1024, "x86_64")
+    assert each > 0 and run.cost.init * run.answered == pytest.approx(2 * each + pings)
     bounded = replace(deployment, environments=replace(environments, started=8, concurrency=2))
     ends = [leaves + response for leaves, response, *_ in run_in_chunks(bounded, np.full(6, 10.0), [])]
     assert ends == [10.25, 10.25, 10.5, 10.5, 10.75, 10.75], "no more than there may be"

@@ -91,7 +91,7 @@ def test_a_little_more_certainty_is_not_bought_at_a_multiple_of_the_cost(seed: i
 def test_nor_where_most_of_what_is_allowed_was_late_and_certainty_costs_more_than_the_windows_that_would_break() -> None:
     setup, times = setup_of(slo=Slo(0.6, 97)), bursts(300, 6, base=3.0)
     trials, batches, alone = tried_with_no_batching(setup, times, size_or_timeout(16, 0.1))
-    trials.compare([batches, alone], {"f-1769"})
+    trials.compare([batches, alone], alone.proposal.plan)
     assert alone.keeps and not batches.keeps and 0.5 < batches.most_used < 1
     assert alone.price > 2.5 * batches.price
     choice = choose([batches, alone], alone, trials.rate * 300)
@@ -115,10 +115,10 @@ def test_a_plan_whose_batches_fill_in_bursts_alone_is_not_sure_of_a_median_that_
     times = 1.7e9 + np.sort(np.concatenate([bursty, quiet]))
     trials, waits, calm = tried_with_no_batching(setup, times, size_or_timeout(4, 1.2))
     assert waits.keeps and waits.runs[0].late[0].value < 0.2  # by the mean over requests
-    trials.compare([waits, calm], set())
+    trials.compare([waits, calm], None)
     assert not waits.keeps and waits.chance_of_breaking > 0.15
     assert calm.keeps
-    trials.compare([waits, waits], set())  # of windows that nothing keeps it is not told apart
+    trials.compare([waits, waits], None)  # of windows that nothing keeps it is not told apart
     assert waits.keeps
 
 
