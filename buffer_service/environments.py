@@ -18,7 +18,7 @@ from functools import partial
 from logging import DEBUG, INFO
 from typing import Any, TypeVar
 
-from sluice.batching.documents import Route, WarmEnvironments, held_by_ping
+from sluice.batching.documents import PREPARED_WITHIN, Route, WarmEnvironments, held_by_ping
 from sluice.batching.errors import FunctionFailed, StoreUnavailable
 from sluice.buffer_service.invokers.port import Invoker
 from sluice.buffer_service.store import Queue, Turn
@@ -27,8 +27,7 @@ from sluice.lambda_fn.contract import Batch, encode_batch
 READY_WITHIN = 10.0  # seconds for which a route that is new at a process is not ready, as its environments start
 AGAIN = 1.0  # seconds after which a store is asked once more that does not say whose turn it is,
 ASKED = 60  # times at most
-PREPARED_WITHIN = 5.0  # seconds for which a plan waits, at most, for environments of functions that do not serve yet,
-LOOKED = 0.05  # and from one look to the next of who does not start them himself
+LOOKED = 0.05  # seconds from one look to the next of who waits for another to start them
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 

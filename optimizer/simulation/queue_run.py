@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sluice.batching.documents import PREPARED_WITHIN
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array, Indices
@@ -198,7 +199,8 @@ class QueueRun:
         run.started = [
             0 if name in self._names else max(0, n - len(since)) for name, n, since in zip(run._names, asked, found, strict=True)
         ]  # where it was not there, it is started
-        found = [np.append(since, np.full(n, at)) for since, n in zip(found, run.started, strict=True)]
+        still = np.maximum(run._environments.init_duration - PREPARED_WITHIN, 0.0)  # for which no plan waits
+        found = [np.append(since, np.full(n, at + more)) for since, n, more in zip(found, run.started, still, strict=True)]
         back = [since[since > at] for since in found]  # what was under way at a function when it went
         idle_of = [since[(since <= at) & told] for since, told in zip(found, run._environments.told, strict=True)]
         kept = [ends[places == self._names.index(name)] if name in self._names else np.empty(0) for name in run._names]

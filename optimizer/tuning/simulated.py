@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sluice.batching.documents import Plan, ServiceProfile
+from sluice.batching.documents import PREPARED_WITHIN, Plan, ServiceProfile
 from sluice.batching.errors import require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import INF
@@ -234,7 +234,8 @@ class _Queue:
         new = [route.functions for route in plan.all_routes if route.started and not before.issuperset(route.functions)]
         if before and new:
             sizes = [self._setup.memory_of(name) for names in new for name in names]
-            self._coming = now + max((init.mean for mb, init in self._profile.init.items() if mb in sizes), default=0.0), plan
+            init = max((init.mean for mb, init in self._profile.init.items() if mb in sizes), default=0.0)
+            self._coming = now + min(init, PREPARED_WITHIN), plan
         else:
             self._coming = INF, None
             self._follow(plan, now)

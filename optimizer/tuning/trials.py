@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sluice.batching.documents import Plan, Prediction, ServiceProfile, percentile_name
+from sluice.batching.documents import PREPARED_WITHIN, Plan, Prediction, ServiceProfile, percentile_name
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation.bill import Bill
@@ -83,6 +83,11 @@ class Trials:
     def deployment(self, plan: Plan) -> Deployment:
         """What a plan runs on; raises ``InvalidInput`` where its batches are larger than any whose time is known."""
         return deployment_of(single_route(plan), self.setup, self.profile)
+
+    def init(self, plan: Plan) -> float:
+        """Seconds that a cold start takes of its functions, the longest; 0 where none was measured."""
+        sides = self.deployment(plan).serving
+        return max((side.environments.init_duration for side in sides if side.environments is not None), default=0.0)
 
     def tried(self, proposal: Proposal) -> Tried | None:
         """What the plan would have done; ``None`` where its batches are larger than any whose time is known."""
@@ -251,9 +256,10 @@ class Tried:
     def _late_at_start(self) -> float:
         """The share of the next window that is late while environments start of functions that have none.
 
-        Nobody, where the buffer starts them before the plan comes into force (``warmed.prepared``).
+        Nobody, where the buffer starts them before the plan comes into force (``warmed.prepared``), which waits for so long.
         """
-        started = can_be_started(single_route(self.proposal.plan), self.of.setup)
+        plan = self.proposal.plan
+        started = can_be_started(single_route(plan), self.of.setup) and self.of.init(plan) <= PREPARED_WITHIN
         return self._of_new(lambda beginning: beginning.late) if self.of.warm and not started else 0.0
 
     @property

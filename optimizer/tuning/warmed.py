@@ -65,10 +65,8 @@ def _may_keep(of: Trials, plan: Plan) -> WarmEnvironments | None:
     route = single_route(plan)
     if route.warm or not can_be_started(route, of.setup):
         return None
-    platforms = [side.environments for side in of.deployment(plan).serving]
-    init = max((platform.init_duration for platform in platforms if platform is not None), default=0.0)
-    keep_alive = min((platform.keep_alive for platform in platforms if platform is not None), default=np.inf)
-    every = ping_interval(keep_alive, init) if init else None
+    init = of.init(plan)
+    every = ping_interval(of.setup.environments.keep_alive, init) if init else None
     return None if every is None else WarmEnvironments(pinged_every=every, pinged=_at_once(of, plan))
 
 

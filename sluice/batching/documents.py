@@ -44,6 +44,7 @@ MAX_CLASSES = 256
 MIN_PING, MAX_PING = 1.0, 86400.0  # s from one ping of a function to the next
 MAX_STARTED = 100  # environments that a buffer starts for a route
 START_HOLD = 0.05  # s for which a ping holds its environment, so that those beside it get others
+PREPARED_WITHIN = 5.0  # s for which a plan waits, at most, for environments of functions that do not serve yet
 MAX_WORKERS = 1024  # of a route
 
 

@@ -48,8 +48,10 @@ def page(rows: Sequence[Row]) -> str:
                 p95, 922 for a p99), with cold starts and with the service times that live batches measured;
                 while less was seen than environments are kept for, behind a first run over the same arrivals, in which they
                 start. A plan is fit to serve if the next five minutes surely keep the promise: a prediction interval on the
-                means of blocks, with 99 % confidence, to which those are added whom new environments would make late:
-                each five minutes of the arrivals are run as if the plan came before them, and where most more are late counts.
+                means of blocks, with 99 % confidence. Environments of a function that does not serve yet are [started before the
+                plan comes into force](deploy.md#environments-that-are-there-before-the-first-request); where they take more than
+                five seconds, those are added whom they would make late: each five minutes of the arrivals are run as if the plan
+                came before them, and where most more are late counts.
                 Nor may it have broken the promise in any five minutes in which another kept it. If
                 yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well, unless the record
                 has a hole there; what came yesterday is known after a restart too. Before workers that only carry so much, they
@@ -62,6 +64,12 @@ def page(rows: Sequence[Row]) -> str:
                 worth: a window that breaks the promise counts as five more, in proportion to its chance beyond the one per cent,
                 and what a change costs in as long as the plan in force has served comes to it. Where to be sure costs more than
                 twice as much, so is one that used up to all of it: no batching is sure at a multiple of the cost.""",
+                """**It keeps environments** by [pings](deploy.md#pings). After a lull longer than a platform keeps what nobody uses
+                a burst starts cold, and of a p99 that may be all that is allowed. So the three cheapest plans that do not surely
+                keep the promise are run again with as many environments kept as batches were under way at once; what
+                pings cost up to 1 % is not held against a plan, as nobody knows when the next burst comes, nor are they given up
+                before they have cost as much as it does to start those again. A plan that comes for another reason has
+                them too where they cost no more than 1 %.""",
                 """**It changes little.** Another plan comes where what it saves, with 95 % confidence on the same
                 arrivals, in as long as the plan in force has served, five minutes at the least and an hour at the most, is more
                 than its cold environments cost; no more than once a minute, and not before requests have come at that rate for
@@ -69,8 +77,8 @@ def page(rows: Sequence[Row]) -> str:
                 over, or after five minutes. A memory size of which no batch was measured gets 5 % of the requests until 32
                 were, or as many for each function that is tried, as some serve larger batches than come of a share; without the
                 workers that it is to stand beside. Where the profile is surely wrong of what was measured, a size that it has
-                dearer may be [tried with fewer](live-control.md#models-that-plan-themselves). A broken promise, or service
-                times that have changed, is acted on at once;
+                dearer may be [tried with fewer](live-control.md#models-that-plan-themselves). A broken promise, service
+                times that have changed, or a way through the buffer that has become longer and may break it, is acted on at once;
                 but not what a lower rate would break that was seen for less than a minute, or for ten requests: after a silence
                 nobody knows yet what comes, and nobody was late. Where nothing surely keeps the promise, a plan that has not
                 broken it where it was rehearsed stays, too: of a few hundred requests no plan is sure of the hundredth that may

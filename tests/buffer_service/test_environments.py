@@ -10,10 +10,10 @@ import pytest
 from msgspec import structs
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import START_HOLD, Beside, Plan, PolicyDocument, Route, WarmEnvironments
+from sluice.batching.documents import PREPARED_WITHIN, START_HOLD, Beside, Plan, PolicyDocument, Route, WarmEnvironments
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.environments import ASKED, PREPARED_WITHIN, READY_WITHIN
+from sluice.buffer_service.environments import ASKED, READY_WITHIN
 from sluice.buffer_service.invokers import FunctionUnavailable, LocalInvoker
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
