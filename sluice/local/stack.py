@@ -77,10 +77,10 @@ class BufferProcess:
 
 
 @contextlib.contextmanager
-def lambda_process(functions: list[dict[str, Any]]) -> Iterator[LambdaProcess]:
-    """Run these functions (fields of ``sluice.local.functions.Function``)."""
+def lambda_process(functions: list[dict[str, Any]], **settings: Any) -> Iterator[LambdaProcess]:
+    """Run these functions (fields of ``sluice.local.functions.Function``); ``settings`` are others of its configuration."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as config:
-        json.dump({"functions": functions}, config)
+        json.dump({"functions": functions, **settings}, config)
         config.flush()
         with _child([sys.executable, "-m", "sluice.local.lambda_runtime", config.name], {}, subprocess.PIPE) as child:
             assert child.stdout is not None
