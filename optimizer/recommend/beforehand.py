@@ -24,11 +24,13 @@ SELDOM = 1e-3  # of the batches, that may find all of them busy
 def environments_at_once(question: Question, candidate: Candidate, function: Function) -> int:
     """As many as serve all but ``SELDOM`` of the batches of a ``function``, on the latest arrivals recorded, or drawn from the fit.
 
-    ``MAX_STARTED`` at most; 0 where it does not serve alone, is a worker, or some of it are kept warm, where nothing is batched,
+    Of several functions of each. ``MAX_STARTED`` at most; 0 where workers serve, or some are kept warm, where nothing is batched,
     which needs no buffer, where no cold start was measured, or the share of these was told, and where requests have sizes.
     """
     init = question.profile.init.get(candidate.memory_mb) if candidate.memory_mb is not None else None
-    if init is None or not init.mean or candidate.name != ALONE or candidate.beside or "://" in candidate.function:
+    tables = [(candidate.function, candidate.policy), *candidate.beside]
+    workers = any("://" in name or table.servers is not None for name, table in tables)
+    if init is None or not init.mean or candidate.name != ALONE or workers:
         return 0
     told = question.billing.cold_start_probability is not None
     if told or question.mix is not None or candidate.policy.max_batch_size == 1:
@@ -37,7 +39,7 @@ def environments_at_once(question: Question, candidate: Candidate, function: Fun
         times = np.cumsum(question.arrivals.sample(SEEN, np.random.default_rng(0)))
     else:
         times = recorded.times[-SEEN:]
-    warm = candidate.deployment(replace(function, environments=None))
+    warm = candidate.deployment(replace(function, environments=None))  # and so are those beside it
     found = at_once(simulate_deployment(warm, times, np.random.default_rng(0)))
     return min(found, MAX_STARTED, *([] if question.environments.concurrency is None else [question.environments.concurrency]))
 

@@ -109,6 +109,7 @@ def started(answer: Answer) -> list[str]:
     if not (n := answer.started):
         return _starts_unknown(answer)
     environments = "an environment" if n == 1 else f"{n} environments"
+    environments += " of each function" if answer.winner.beside else ""
     return [f"The plan has the buffer start {environments} when it comes into force, before requests ask for them."]
 
 

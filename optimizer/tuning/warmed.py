@@ -35,7 +35,7 @@ def kept_warm(of: Trials, tried: Sequence[Tried]) -> list[Tried]:
     for one in unsure:
         warm = None if len(found) == MOST else _may_keep(of, one.proposal.plan)
         if warm is not None:
-            plan = structs.replace(one.proposal.plan, warm=warm, digest="")
+            plan = structs.replace(one.proposal.plan, warm=warm, started=UNSET, digest="")
             warmed = of.tried(replace(one.proposal, name=f"{one.proposal.name}, {how_kept(warm)}", plan=plan))
             found += [] if warmed is None else [warmed]
     return found

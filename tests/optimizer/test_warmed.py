@@ -74,7 +74,8 @@ def test_where_bursts_start_cold_environments_are_kept_for_as_many_batches_as_th
 def test_of_what_does_not_surely_keep_the_promise_the_cheapest_are_run_with_environments_kept() -> None:
     """One in a minute and a half: a twentieth starts cold."""
     setup, times = TuningSetup("m", (SLO,), profile_of(885, 1769, 3538, init=2.0)), poisson_times(0.011, 1500)
-    proposals = [Proposal(f"{mb}", plan_of(mb, table)) for mb in (885, 1769, 3538) for table in (ALONE, BATCHES)]
+    plans = [plan_of(mb, table) for mb in (885, 1769, 3538) for table in (ALONE, BATCHES)]
+    proposals = [Proposal(f"{plan.memory_mb}", structs.replace(plan, started=2)) for plan in plans]  # as one that has served
     trials = trials_of(setup, times, None)
     tried = [one for proposal in proposals if (one := trials.tried(proposal)) is not None]
     assert len(tried) == 6 and not any(one.keeps for one in tried)
