@@ -22,19 +22,20 @@ class Bill:
         USD of a warm batch of 1, 2, ...
     cold : array, shape (n_tables,)
         USD more where the environment had to start.
-    per_second : float
-        USD for the workers that are there, whether or not they serve, and for pings.
+    per_second, pings_per_second : float
+        USD for the workers that are there, whether or not they serve, and for the pings that keep environments.
     """
 
     by_size: Array
     cold: Array
     per_second: float
+    pings_per_second: float
 
     @classmethod
     def of(cls, deployment: Deployment) -> Bill:
         """Of the function's GB-seconds and fees, or of workers."""
         by_size = np.zeros((deployment.n_tables, deployment.max_batch_size))
-        cold, per_second = np.zeros(deployment.n_tables), 0.0
+        cold, per_second, pings_per_second = np.zeros(deployment.n_tables), 0.0, 0.0
         for place, side in enumerate(deployment.serving):
             if side.elastic:
                 init = 0.0 if side.environments is None else side.environments.init_duration
@@ -46,22 +47,24 @@ class Bill:
                 if side.environments is not None and np.isfinite(side.environments.pinged_every):
                     at, of = side.service.memory_mb, deployment.billing
                     pings = of.prices.pings(side.environments.pinged, at, of.architecture)
-                    per_second += pings / side.environments.pinged_every
+                    pings_per_second += pings / side.environments.pinged_every
             else:
                 paid = side.service.up_to(side.schedule.max_batch_size).mean_billed(deployment.billing.step)
                 by_size[place, : len(paid)] = side.price_per_worker_second * paid + side.price_per_batch
                 per_second += side.price_per_worker_hour / 3600 * float(side.schedule.tables[0].servers or 0)
-        return cls(by_size, cold, per_second)
+        return cls(by_size, cold, per_second, pings_per_second)
 
     def usd(self, sizes: Indices, tables: Indices, cold: Indices) -> Array:
         """Of batches, (n_batches,)."""
         return np.asarray(self.by_size[tables, sizes - 1] + cold * self.cold[tables])
 
     def by_block(self, run: SimulationResult, first: int, length: int) -> Array:
-        """USD of successive blocks of ``length`` arrivals each, from the ``first`` of a run on, with what workers cost then."""
+        """USD of successive blocks of ``length`` arrivals, from the ``first`` of a run on, with what workers and pings cost then."""
         times, usd = run.arrival_times, self.usd(run.batch_sizes, run.tables.astype(np.int64), run.cold.astype(np.int64))
         block, seconds = block_of(run, first, length), np.diff(np.append(times[first::length], times[-1]))
-        return np.asarray(np.bincount(block, weights=usd, minlength=len(seconds) + 1)[1:] + self.per_second * seconds)
+        return np.asarray(
+            np.bincount(block, weights=usd, minlength=len(seconds) + 1)[1:] + (self.per_second + self.pings_per_second) * seconds
+        )
 
 
 def block_of(run: SimulationResult, first: int, length: int) -> Indices:

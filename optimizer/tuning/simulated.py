@@ -50,10 +50,11 @@ class ControlledRun:
     arrival_times, latency : array, shape (n_requests,)
         s, in order of arrival.
     usd, joules : array, shape (n_requests,)
-        What each request cost, and took of energy: its part of its batch; ``nan`` where no energy is known.
+        What each request cost, and took of energy: its part of its batch, and of what was pinged and started since the last came;
+        ``nan`` where no energy is known.
     machines_usd, cold_usd, moving_usd : float
-        What the workers cost that were there, with pings and what these start; what of ``usd`` and of that new environments cost;
-        and what moving the requests did, which is in neither.
+        What the workers cost that were there, what of ``usd`` new environments cost, and what moving the requests did, which is
+        in neither.
     batches, cold : int
     decisions : tuple of Decision
     profiles : tuple of (ServiceProfile or None)
@@ -225,7 +226,8 @@ class _Queue:
         self._pending: list[MeasuredBatch] = []
         self._found: list[tuple[Array, Array, Array, Array]] = []  # arrival times, latencies, USD, J
         self._batches = self._cold = self._invoked = 0
-        self._machines = self._cold_usd = self._started_usd = 0.0
+        self._machines = self._cold_usd = 0.0
+        self._owed = 0.0  # USD for pings and what was started, of which nobody who came has his part yet
         self._coming: tuple[float, Plan | None] = INF, None  # when it is in force
 
     def follow(self, plan: Plan, now: float) -> None:
@@ -240,11 +242,17 @@ class _Queue:
             self._coming = INF, None
             self._follow(plan, now)
 
+    def _pass(self, now: float) -> None:
+        """What is paid by the second, until now."""
+        self._machines += sum(run.bill.per_second for run in self._runs) * (now - self._now)
+        self._owed += sum(run.bill.pings_per_second for run in self._runs) * (now - self._now)
+        self._now = now
+
     def _follow(self, plan: Plan | None, now: float) -> None:
         assert plan is not None
         profile = stretched(self._profile, self._factor)
-        self._machines += sum(run.bill.per_second for run in self._runs) * (now - self._now)
-        self._now, self._plan = now, plan
+        self._pass(now)
+        self._plan = plan
         before, self._runs = self._runs, []
         for k, route in enumerate(plan.all_routes):
             deployment = deployment_of(route, self._setup, profile)
@@ -252,7 +260,8 @@ class _Queue:
             run = QueueRun(deployment, self._rng) if old is None else old.run.taken_over(now, deployment, self._parked)
             way, far = 0.0 if profile.way is None else profile.way.mean, way_to_servers(self._setup, profile)
             self._runs.append(_Route(route.name, run, deployment, way, far))
-            self._started_usd += float(self._runs[-1].bill.cold @ run.started)
+            self._owed += (started := float(self._runs[-1].bill.cold @ run.started))
+            self._cold_usd += started
         for gone in before[len(self._runs) :]:
             self._take(gone, gone.run.feed(np.empty(0), True))
 
@@ -293,7 +302,11 @@ class _Queue:
         latency = batches.dispatched[batch] - came + batches.responses[batch] + route.far
         energy = route.energy
         joules = np.full(len(usd), np.nan) if energy is None else energy[batches.sizes - 1]
-        self._found.append((came, latency, usd[batch] / batches.sizes[batch], joules[batch] / batches.sizes[batch]))
+        each = usd[batch] / batches.sizes[batch]
+        if len(each):
+            self._pass(max(self._now, float(came[-1])))
+            each, self._owed = each + self._owed / len(each), 0.0
+        self._found.append((came, latency, each, joules[batch] / batches.sizes[batch]))
         self._batches += len(ends)
         self._cold += int(cold.sum())
         self._invoked += int(batches.sizes[route.invoked[tables]].sum())
@@ -346,7 +359,7 @@ class _Queue:
         now: float,
     ) -> ControlledRun:
         """When all has been fed."""
-        self._machines += sum(run.bill.per_second for run in self._runs) * (now - self._now)
+        self._pass(now)
         came, *others = (np.concatenate(values) for values in zip(*self._found, strict=True))
         order = np.argsort(came, kind="stable")
         latency, usd, joules = (values[order] for values in others)
@@ -354,8 +367,7 @@ class _Queue:
         told, profiles = tuple(decision for decision, _ in decisions), tuple(profile for _, profile in decisions)
         moving = self._setup.billing.moving
         moved = len(latency) * (moving["cache"] + moving["load_balancer"]) + self._invoked * moving["network"]
-        machines, cold_usd = self._machines + self._started_usd, self._cold_usd + self._started_usd
-        return ControlledRun(*found, machines, cold_usd, moved, self._batches, self._cold, told, profiles, plans)
+        return ControlledRun(*found, self._machines, self._cold_usd, moved, self._batches, self._cold, told, profiles, plans)
 
 
 class _Route:

@@ -265,5 +265,6 @@ def cost_of_run(setup: TuningSetup, profile: ServiceProfile, plan: Plan, times: 
     """USD of each of the last so many requests under a plan, those before them leading in."""
     deployment = deployment_of(single_route(plan), setup, profile)
     run = simulate_deployment(deployment, times, np.random.default_rng(1))
-    usd = Bill.of(deployment).usd(run.batch_sizes, run.tables.astype(np.int64), run.cold.astype(np.int64))
-    return float((usd / run.batch_sizes)[run.batch_of][-n_last:].mean())
+    bill = Bill.of(deployment)
+    usd = bill.usd(run.batch_sizes, run.tables.astype(np.int64), run.cold.astype(np.int64))
+    return float((usd / run.batch_sizes)[run.batch_of][-n_last:].mean() + bill.pings_per_second * WINDOW / n_last)

@@ -134,7 +134,7 @@ def test_both_functions_of_a_plan_are_kept_and_billed_for_it() -> None:
     deployment, without = (deployment_of(each.all_routes[0], setup, setup.profile) for each in (plan, both))
     assert [side.environments and side.environments.pinged for side in deployment.serving] == [2, 2]
     each = sum(setup.billing.prices.pings(2, mb, "x86_64") for mb in (885, 1769))
-    assert Bill.of(deployment).per_second == pytest.approx(each / 240) and Bill.of(without).per_second == 0
+    assert Bill.of(deployment).pings_per_second == pytest.approx(each / 240) and Bill.of(without).pings_per_second == 0
     run = simulate_deployments({"": deployment}, TraceArrivals(np.arange(0.0, 2400.0, 7.0)))[""]
     assert run.cost.pings * run.answered == pytest.approx(each * run.span / 240, rel=1e-6) and run.cold_starts == 0
 
@@ -162,5 +162,8 @@ def test_a_simulated_plan_of_another_function_comes_into_force_when_its_environm
         assert cold[cold > 10.0].tolist() == ([] if started else [10.5, 11.0, 11.5, 12.0])
         quicker = run.latency < 0.01  # at the larger memory size
         assert times[quicker].max() == (11.5 if started else 9.5)  # whoever comes last before a change is of its moment
-        cost = Bill.of(deployment_of(coming.all_routes[0], setup, setup.profile)).cold[0] if setup.profile else 0.0
-        assert run.machines_usd == pytest.approx(started * cost)
+        assert setup.profile is not None
+        bill = Bill.of(deployment_of(coming.all_routes[0], setup, setup.profile))
+        served = times >= (12.0 if started else 12.5)
+        paid = run.usd[served].sum() - served.sum() * bill.by_size[0, 0]
+        assert paid == pytest.approx(started * bill.cold[0], rel=1e-6, abs=1e-15)
