@@ -59,7 +59,7 @@ class Bill:
         return np.asarray(self.by_size[tables, sizes - 1] + cold * self.cold[tables])
 
     def by_block(self, run: SimulationResult, first: int, length: int) -> Array:
-        """USD of successive blocks of ``length`` arrivals, from the ``first`` of a run on, with what workers and pings cost then."""
+        """USD of successive blocks of ``length`` arrivals, from the ``first`` of a run on, with what is paid by the second then."""
         times, usd = run.arrival_times, self.usd(run.batch_sizes, run.tables.astype(np.int64), run.cold.astype(np.int64))
         block, seconds = block_of(run, first, length), np.diff(np.append(times[first::length], times[-1]))
         return np.asarray(

@@ -14,7 +14,7 @@ from sluice.batching.errors import require
 from sluice.cli.file_kinds import kind_of
 from sluice.cli.groups import Command
 from sluice.cli.output import read_json
-from sluice.cli.values import DURATION, FILE, WAIT, integer, number, offered
+from sluice.cli.values import FILE, PERIOD, WAIT, integer, number, offered
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 
@@ -102,7 +102,7 @@ def cost_options(command: Command) -> Command:
     )
     @click.option(
         "--keep-alive",
-        type=DURATION,
+        type=PERIOD,
         default=KEEP_ALIVE,
         show_default=True,
         help="That an idle environment is kept (s), for that estimate.",

@@ -22,7 +22,7 @@ from sluice.cli.policy_files import is_file
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import read_recorded
-from sluice.cli.values import DURATION, FILE, WAIT, integer, number, require_speed
+from sluice.cli.values import FILE, PERIOD, WAIT, integer, number, require_speed
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
@@ -270,7 +270,7 @@ def platform_options(command: Command) -> Command:
     """How environments run; the command gets ``environments: Environments``, and ``init_duration`` where it was told."""
 
     @click.option(
-        "--keep-alive", type=DURATION, default=LAMBDA.keep_alive, show_default=True, help="That an idle environment is kept (s)."
+        "--keep-alive", type=PERIOD, default=LAMBDA.keep_alive, show_default=True, help="That an idle environment is kept (s)."
     )
     @click.option("--init", "init_duration", type=WAIT, help="That a cold start takes  [default: the profile's INIT]")
     @click.option("--concurrency", type=integer, help="Invocations at once at most  [default: any number]")

@@ -171,7 +171,7 @@ def test_functions_beside_one_another_are_run_and_told_apart(
 
 def test_cold_starts_are_the_functions(document_of: Document, asked: tuple[str, ...]) -> None:
     ask = (*asked, "--policy", "no-batching", "--memory", "1769")
-    warm, short = (document_of(*ask, "--keep-alive", seconds)["policies"]["no-batching"] for seconds in ("1000", "0.05"))
+    warm, short = (document_of(*ask, "--keep-alive", seconds)["policies"]["no-batching"] for seconds in ("1000", "50ms"))
     assert warm["cold_starts"] < 30 < short["cold_starts"] and short["cost"]["terms"]["init"] > warm["cost"]["terms"]["init"]
     one = document_of(*ask, "--concurrency", "1")["policies"]["no-batching"]
     assert one["cold_starts"] == 1
@@ -318,6 +318,10 @@ def test_an_slo_out_of_reach_exits_with_one(exit_of: Run, asked: tuple[str, ...]
         (("--policy", "no-batching", "--memory", "999"), "memory_mb: 999 is not allowed; allowed: one of the profile's: 512, 1769"),
         (("--policy", "no-batching", "--init", "-1"), "init: -1.0 is not allowed"),
         (("--policy", "no-batching", "--keep-alive", "-1"), "keep_alive: -1.0 is not allowed"),
+        (
+            ("--policy", "no-batching", "--keep-alive", "5"),
+            "'5' is not allowed; allowed: 5min if minutes are meant, 5s if seconds are",
+        ),
         (("--policy", "no-batching", "--energy", "1"), "energy: '1' is not allowed; allowed: two numbers"),
         (("--policy", "no-batching", "--energy", "1,-2"), "energy at batch size 1: -1.0 is not allowed; allowed: a number >= 0"),
         (("--policy", "no-batching", "--architecture", "riscv"), "architecture: 'riscv' is not allowed"),
