@@ -75,7 +75,7 @@ class Trials:
         if serving is not None:
             of = single_route(serving)
             self.warm = set(of.functions)
-            self.kept = {of.function: of.warm.pinged} if of.warm and of.warm.pinged_every else {}
+            self.kept = dict.fromkeys(of.functions, of.warm.pinged) if of.warm and of.warm.pinged_every else {}
         self.hopeless = [
             np.logical_and.reduce(runs) for runs in zip(*([run.broken for run in one.runs] for one in tried), strict=False)
         ]
@@ -277,8 +277,9 @@ class Tried:
     def _usd_of_kept(self) -> float:
         """USD for those that its pings start, more than are kept now; or less, as who keeps fewer may have to start them again."""
         of = single_route(self.proposal.plan)
-        others = abs((of.warm.pinged if of.warm and of.warm.pinged_every else 0) - self.of.kept.get(of.function, 0))
-        return others * float(Bill.of(self.of.deployment(self.proposal.plan)).cold[0]) if others else 0.0
+        number = of.warm.pinged if of.warm and of.warm.pinged_every else 0
+        others = [abs(number - self.of.kept.get(function, 0)) for function in of.functions]
+        return float(Bill.of(self.of.deployment(self.proposal.plan)).cold @ others) if any(others) else 0.0
 
     def considered(self) -> Considered:
         run, proposal = self.runs[0], self.proposal
