@@ -85,8 +85,11 @@ class RecordedQueue:
     async def there(self, edition: str) -> None:
         await self._queue.there(edition)
 
-    async def pings_in(self, edition: str, every: float) -> float:
-        return await self._queue.pings_in(edition, every)
+    async def pings_in(self, edition: str, within: float) -> float:
+        return await self._queue.pings_in(edition, within)
+
+    async def pinged(self, edition: str, every: float) -> None:
+        await self._queue.pinged(edition, every)
 
 
 class RecordedStore:

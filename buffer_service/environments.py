@@ -27,6 +27,7 @@ from sluice.lambda_fn.contract import Batch, encode_batch
 READY_WITHIN = 10.0  # seconds for which a route that is new at a process is not ready, as its environments start
 AGAIN = 1.0  # seconds after which a store is asked once more that does not say whose turn it is,
 ASKED = 60  # times at most
+TURN = 15.0  # seconds for which nobody else pings what somebody is to; again after that, where not all were answered
 LOOKED = 0.05  # seconds from one look to the next of who waits for another to start them
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -86,9 +87,9 @@ class RouteEnvironments:
 
     async def _keep(self, functions: Sequence[str], warm: WarmEnvironments, model: str, edition: str) -> None:
         while True:
-            wait = await self._told(partial(self._queue.pings_in, edition, warm.pinged_every))
-            if wait == 0:
-                await self._ping(functions, warm.pinged, model)
+            wait = await self._told(partial(self._queue.pings_in, edition, min(TURN, warm.pinged_every)))
+            if wait == 0 and await self._ping(functions, warm.pinged, model):
+                await self._told(partial(self._queue.pinged, edition, warm.pinged_every))
             self._there = True
             await asyncio.sleep(wait or 0)
 
@@ -101,8 +102,8 @@ class RouteEnvironments:
                 await asyncio.sleep(AGAIN)
         return None
 
-    async def _ping(self, functions: Sequence[str], number: int, model: str) -> None:
-        await _ping(self._name, functions, number, model, self._invoker, DEBUG if self._there else INFO)
+    async def _ping(self, functions: Sequence[str], number: int, model: str) -> bool:
+        return await _ping(self._name, functions, number, model, self._invoker, DEBUG if self._there else INFO)
 
     async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -116,7 +117,8 @@ async def prepare(route: Route, serving: Collection[str], model: str, edition: s
 
     One of all processes does it, and the others wait for it; no longer than ``PREPARED_WITHIN``, nor for a store that is away.
     """
-    number = route.started or (route.warm.pinged if route.warm and route.warm.pinged_every else 0)
+    kept = route.warm.pinged_every if route.warm else 0.0
+    number = route.warm.pinged if route.warm and kept else route.started
     new = [function for function in route.functions if function not in serving]
     if not (number and new):
         return
@@ -124,8 +126,10 @@ async def prepare(route: Route, serving: Collection[str], model: str, edition: s
         async with asyncio.timeout(PREPARED_WITHIN):
             while (turn := await queue.turn(edition)) is Turn.STARTING:
                 await asyncio.sleep(LOOKED)
-            if turn is Turn.FIRST:
-                await _ping(route.name or model, new, number, route.variant or model, invoker, INFO)
+            if turn is Turn.FIRST and not (kept and await queue.pings_in(edition, min(TURN, kept))):
+                there = await _ping(route.name or model, new, number, route.variant or model, invoker, INFO)
+                if kept and there and len(new) == len(route.functions):
+                    await queue.pinged(edition, kept)
                 await queue.there(edition)
     except (TimeoutError, StoreUnavailable):
         return
@@ -133,8 +137,8 @@ async def prepare(route: Route, serving: Collection[str], model: str, edition: s
         _log.exception("%s: environments were not started", route.name or model)
 
 
-async def _ping(name: str, functions: Sequence[str], number: int, model: str, invoker: Invoker, level: int) -> None:
-    """So many at once of each function; what fails is logged, and harms nobody."""
+async def _ping(name: str, functions: Sequence[str], number: int, model: str, invoker: Invoker, level: int) -> bool:
+    """So many at once of each function, and whether all were answered; what fails is logged, and harms nobody."""
     ping = encode_batch(Batch(model, [], ping=True, hold=held_by_ping(number)))
     pings = (invoker.invoke(function, ping) for function in functions for _ in range(number))
     found = await asyncio.gather(*pings, return_exceptions=True)
@@ -146,3 +150,4 @@ async def _ping(name: str, functions: Sequence[str], number: int, model: str, in
         _log.warning("%s: %d of %d pings of %s failed: %s", name, len(failures), len(found), which, failures[0])
     else:
         _log.log(level, "%s: %d environments of %s are there", name, len(found), which)
+    return not failures

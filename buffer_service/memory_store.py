@@ -11,13 +11,14 @@ import time
 from array import array
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 from sluice.batching import Policy
 from sluice.buffer_service.arrival_record import ArrivalRecord, Arrivals
 from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.results import Bounds, MemoryResults, Results, ResultsState
-from sluice.buffer_service.store import FOLLOWED, Events, Limits, Outcome, Queue, Turn, queue_name
+from sluice.buffer_service.store import STARTS_WITHIN, THERE_FOR, Events, Limits, Outcome, Queue, Turn, queue_name
 
 RECEIVE_WAIT = 5.0  # seconds one wait for messages lasts
 
@@ -31,8 +32,7 @@ class MemoryBackend:
         self.records: defaultdict[str, ArrivalRecord] = defaultdict(ArrivalRecord)  # by model
         self.batches: defaultdict[str, BatchRecord] = defaultdict(BatchRecord)  # by model
         self.results: defaultdict[str, ResultsState] = defaultdict(ResultsState)  # by model
-        self.followed: dict[str, tuple[str, Turn, float]] = {}  # by ``store.queue_name``: a plan's edition, until when it is known
-        self.pinged: dict[str, tuple[str, float]] = {}  # and until when nobody is to ping what it keeps
+        self.known: dict[tuple[str, str, str], tuple[Any, float]] = {}  # of a queue and an edition of a plan, and until when
         self.mailboxes: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
 
     def queue(self, model: str, route: str) -> QueueState:
@@ -100,22 +100,30 @@ class MemoryQueue:
         return None
 
     async def turn(self, edition: str) -> Turn:
-        backend, name = self._backend, queue_name(self._model, self._route)
-        now = backend.clock()
-        followed, turn, until = backend.followed.get(name, ("", Turn.FIRST, 0.0))
-        turn = turn if followed == edition and now < until else Turn.FIRST
-        backend.followed[name] = edition, Turn.STARTING if turn is Turn.FIRST else turn, now + FOLLOWED
-        return turn
+        turn = self._known(edition, "started")
+        if turn is None:
+            self._know(edition, "started", Turn.STARTING, STARTS_WITHIN)
+        return turn or Turn.FIRST
 
     async def there(self, edition: str) -> None:
-        name = queue_name(self._model, self._route)
-        self._backend.followed[name] = edition, Turn.THERE, self._backend.clock() + FOLLOWED
+        self._know(edition, "started", Turn.THERE, THERE_FOR)
 
-    async def pings_in(self, edition: str, every: float) -> float:
-        backend, name = self._backend, queue_name(self._model, self._route)
-        now = backend.clock()
-        pinged, until = backend.pinged.get(name, ("", 0.0))
-        if pinged == edition and now < until:
-            return until - now
-        backend.pinged[name] = edition, now + every
-        return 0.0
+    async def pings_in(self, edition: str, within: float) -> float:
+        until = self._known(edition, "pinged")
+        if until is None:
+            await self.pinged(edition, within)
+        return 0.0 if until is None else until - self._backend.clock()
+
+    async def pinged(self, edition: str, every: float) -> None:
+        self._know(edition, "pinged", self._backend.clock() + every, every)
+
+    def _known(self, edition: str, what: str) -> Any:
+        """What is known so of an edition of a plan; ``None`` where nothing is, or no longer."""
+        value, until = self._backend.known.get((queue_name(self._model, self._route), edition, what), (None, 0.0))
+        return value if self._backend.clock() < until else None
+
+    def _know(self, edition: str, what: str, value: Any, seconds: float) -> None:
+        known, now = self._backend.known, self._backend.clock()
+        for key in [key for key, (_, until) in known.items() if until <= now]:
+            del known[key]
+        known[queue_name(self._model, self._route), edition, what] = value, now + seconds

@@ -43,7 +43,18 @@ from sluice.buffer_service.redis_results import RedisResults, results_keys
 from sluice.buffer_service.redis_servers import Away, Servers
 from sluice.buffer_service.results import Bounds, Results
 from sluice.buffer_service.settings import NAMESPACE
-from sluice.buffer_service.store import FOLLOWED, Events, Limits, Outcome, Queue, QueueLost, Released, Turn, queue_name
+from sluice.buffer_service.store import (
+    STARTS_WITHIN,
+    THERE_FOR,
+    Events,
+    Limits,
+    Outcome,
+    Queue,
+    QueueLost,
+    Released,
+    Turn,
+    queue_name,
+)
 from sluice.buffer_service.trials import Trials
 
 ADVANCE = files("sluice.buffer_service").joinpath("lua/advance.lua").read_text()
@@ -66,6 +77,7 @@ REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
 TRIAL_TIMEOUT = 0.5  # seconds; shorter than a call's, so that a network that is back is noticed within one
 RECEIVE_WAIT = 0.25  # seconds one blocking read lasts: so late may mail be once, as its slot is on its way to another server
 ASIDE_LIFE = 86_400  # seconds that a value of somebody else is kept
+ASK_AGAIN = 0.05  # seconds after which it is asked again, at the least, whose turn it is to ping
 RECEIVE_BYTES = 1024 * 1024  # that the messages of one read have at most, beside the first
 MORE = """
 local taken, size = {}, 0
@@ -272,37 +284,38 @@ class RedisQueue:
             raise self._refused
 
     async def turn(self, edition: str) -> Turn:
-        known, call = {edition.encode(): Turn.STARTING, _there(edition): Turn.THERE}, self._of_followed()
-        [held, _] = await call(("GET", self._followed), ("EXPIRE", self._followed, FOLLOWED))
-        if held not in known:
-            [held] = await call(("SET", self._followed, edition, "EX", FOLLOWED, "GET"))
-        return known.get(held, Turn.FIRST)
+        key, call = self._beside("started", edition)
+        [first, held] = await call(("SET", key, Turn.STARTING.name, "EX", STARTS_WITHIN, "NX"), ("GET", key))
+        return Turn.FIRST if first is not None else Turn.THERE if held == Turn.THERE.name.encode() else Turn.STARTING
 
     async def there(self, edition: str) -> None:
-        await self._of_followed()(("SET", self._followed, _there(edition), "EX", FOLLOWED))
+        key, call = self._beside("started", edition)
+        await call(("SET", key, Turn.THERE.name, "EX", THERE_FOR))
 
-    @property
-    def _followed(self) -> str:
-        return self.keys[0].removesuffix("policy") + "followed"
-
-    def _of_followed(self) -> Callable[..., Awaitable[list[Any]]]:
-        return partial(_ask, self._gate.call, _set_aside({self._followed: "string"}))
-
-    async def pings_in(self, edition: str, every: float) -> float:
-        key = f"{self.keys[0].removesuffix('policy')}pinged:{edition}"
-        call = partial(_ask, self._gate.call, _set_aside({key: "string"}))
+    async def pings_in(self, edition: str, within: float) -> float:
+        key, call = self._beside("pinged", edition)
         [(seconds, micros), until] = await call(("TIME",), ("GET", key))
         now = int(seconds) + int(micros) / 1e6
         if until is None:
-            until = repr(now + every).encode()
-            [mine] = await call(("SET", key, until, "PX", ceil(1000 * every), "NX"))
+            until = repr(now + within).encode()
+            [mine] = await call(("SET", key, until, "PX", ceil(1000 * within), "NX"))
             if mine is not None:
                 return 0.0  # and another who asked as soon waits as long
         try:
-            return max(float(until) - now, 0.001)
+            return max(float(until) - now, ASK_AGAIN)
         except ValueError:
             held = cast("bytes", until).decode(errors="replace")
             raise StoreUnavailable(f"Redis holds {held!r} under {key}, where a time is") from None
+
+    async def pinged(self, edition: str, every: float) -> None:
+        key, call = self._beside("pinged", edition)
+        [(seconds, micros)] = await call(("TIME",))
+        await call(("SET", key, repr(int(seconds) + int(micros) / 1e6 + every), "PX", ceil(1000 * every)))
+
+    def _beside(self, what: str, edition: str) -> tuple[str, Callable[..., Awaitable[list[Any]]]]:
+        """The key of something that is known of an edition of a plan, beside the queue, and what asks for it."""
+        key = f"{self.keys[0].removesuffix('policy')}{what}:{edition}"
+        return key, partial(_ask, self._gate.call, _set_aside({key: "string"}))
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
         self._serial += 1
@@ -365,10 +378,6 @@ def _set_aside(shapes: Mapping[str, str], aside: str | None = None, begins_anew:
     """What sets aside those of these keys, of one slot, whose values have not the shapes that they must have."""
     keys = [*shapes, *([aside] if aside is not None else [key + ":aside" for key in shapes]), *begins_anew]
     return ("EVAL", SET_ASIDE, len(keys), *keys, len(shapes), ASIDE_LIFE, *shapes.values())
-
-
-def _there(edition: str) -> bytes:
-    return f"{edition} there".encode()
 
 
 async def _ask(

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from sluice.batching.documents import Plan, Route
+from sluice.batching.documents import Plan, Route, already_serving
 from sluice.batching.errors import FunctionFailed
 from sluice.batching.urls import without_password
 from sluice.buffer_service.callers import Callers, Waiting
@@ -63,10 +63,12 @@ class ServedModel:
             self._open(route)
         self._deal = Router({route.name: route.share for route in plan.all_routes}, self._takes_share)
         self._read_as(plan)
+        self._new = True
 
     async def follow(self, plan: Plan) -> None:
         """Another plan is in force, also for those who wait already, when what it asks for of functions that are new is there."""
         await self._prepare(plan)
+        self._new = False
         routes = {route.name: route for route in plan.all_routes}
         while closing := [task for name, task in self._closing.items() if name in routes]:
             await asyncio.wait(closing)  # a new one follows when it has closed; others may begin to close meanwhile
@@ -135,15 +137,15 @@ class ServedModel:
 
     @property
     def starting(self) -> bool:
-        """Whether environments start of a route that is new at this process."""
-        return any(dispatcher.starting for dispatcher in self._dispatchers.values())
+        """Whether environments start of a model that is new at this process."""
+        return self._new and any(dispatcher.starting for dispatcher in self._dispatchers.values())
 
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless calls to the queues of all routes in force would be executed."""
         await asyncio.gather(*(self._dispatchers[route.name].check() for route in self.plan.all_routes))
 
     async def _prepare(self, plan: Plan) -> None:
-        serving, edition = {function for route in self.plan.all_routes for function in route.functions}, _edition(plan)
+        serving, edition = already_serving(self.plan, plan), _edition(plan)
         queues = [self._store.queue(plan.model, self._limits, route.name) for route in plan.all_routes]
         each = zip(plan.all_routes, queues, strict=True)
         await asyncio.gather(*(prepare(route, serving, plan.model, edition, queue, self._invoker) for route, queue in each))

@@ -21,7 +21,8 @@ from sluice.buffer_service.results import Bounds, Results
 
 ID_LENGTH = 16
 PROCESS_LENGTH = 8
-FOLLOWED = 3600  # seconds for which it is known that somebody follows a plan
+STARTS_WITHIN = 60  # seconds after which another starts environments that the first one has not
+THERE_FOR = 300  # seconds for which those that were started are taken to be there, whoever follows the plan
 
 
 def lends(process: str) -> bool:
@@ -166,16 +167,16 @@ class Queue(Protocol):
         """Raise ``StoreUnavailable`` unless a call that changes the queue would be executed."""
 
     async def turn(self, edition: str) -> Turn:
-        """Whose it is to start what an edition of a plan asks for.
-
-        ``FIRST`` where nobody followed it here before: no process asked so for it last, within ``FOLLOWED`` s.
-        """
+        """Whose it is to start what an edition of a plan asks for: of the ``FIRST`` who asks, for ``STARTS_WITHIN`` s."""
 
     async def there(self, edition: str) -> None:
-        """What the edition asks for is there."""
+        """What the edition asks for is there, and is taken to be for ``THERE_FOR`` s."""
 
-    async def pings_in(self, edition: str, every: float) -> float:
-        """0 where whoever asks is to ping what an edition of a plan keeps, as nobody will for ``every`` s; else s until then."""
+    async def pings_in(self, edition: str, within: float) -> float:
+        """0 where whoever asks is to ping what an edition of a plan keeps, as nobody will for so long; else s until one is to."""
+
+    async def pinged(self, edition: str, every: float) -> None:
+        """All of it was pinged: nobody is to for so many s."""
 
 
 class Store(Protocol):

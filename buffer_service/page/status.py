@@ -375,7 +375,8 @@ def _unused(plan: Plan, invoked: Invoked, rate: float | None) -> str:
 
 
 def _is_kept_warm(plan: Plan) -> bool:
-    return any(bool(route.warm) or route.policy.servers is not None for route in plan.all_routes)
+    """By the hour: what pings keep costs some thousandths of that, and is left out."""
+    return any(bool(route.warm and route.warm.provisioned) or route.policy.servers is not None for route in plan.all_routes)
 
 
 def _why_unknown(plan: Plan, invoked: Invoked, rate: float | None, prices: Prices) -> str:

@@ -277,7 +277,9 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
         fields = [f"{source}: function", *(f"{source}: beside[{i}].function" for i in range(len(route.beside)))]
         alone = sum(table.servers is not None for table in tables) == 1
         own, *others = (
-            _function(name, memory_mb, of, field, sizes) if table.servers is None else _workers(name, alone, of, field)
+            _there_before(_function(name, memory_mb, of, field, sizes), route)
+            if table.servers is None
+            else _workers(name, alone, of, field)
             for name, table, field in zip(route.functions, tables, fields, strict=True)
         )
         beside = [
@@ -292,9 +294,15 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
     named = of.function_named(route.function, memory_mb)
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
     function = function if sizes is None else function.between(*sizes)
-    function = function.starting(route.started) if route.started else function
-    deployment = kept_warm(function, policy, route.warm) if route.warm else function.under(policy)
+    provisioned = bool(route.warm and route.warm.provisioned)
+    function = function if provisioned else _there_before(function, route)
+    deployment = kept_warm(function, policy, route.warm) if route.warm and provisioned else function.under(policy)
     return _noted(deployment, [function.memory_mb], of)
+
+
+def _there_before(function: Function, route: Route) -> Function:
+    """The function with what a buffer starts or keeps of it."""
+    return function.pinged(route.warm) if route.warm else function.starting(route.started or 0)
 
 
 def _of_workers(deployment: Deployment, of: Situation) -> Deployment:

@@ -72,7 +72,7 @@ class Provisioning:
     def cost(self, warm: WarmEnvironments, bill: BatchCost, billing: Billing, arrival_rate: float) -> BatchCost:
         """Of a request, where ``bill`` is what it costs were all of them on demand and so large a share of them cold."""
         if not warm.provisioned:
-            at, by_buffer = self.offer.service.memory_mb, bool(bill.fixed_terms)
+            at, by_buffer = self.offer.service.memory_mb, warm.pinged > 1 or bool(bill.fixed_terms)
             pings = billing.prices.pings(warm.pinged, at, billing.architecture, by_buffer)
             return replace(bill, pings=pings / warm.pinged_every / arrival_rate)
         sizes, at = np.arange(1, len(self.batch_size_pmf) + 1), min(warm.provisioned, self.most)
@@ -88,9 +88,9 @@ def ping_interval(keep_alive: float, init: float) -> float | None:
     return seconds if seconds > init else None
 
 
-def ways_to_keep(every: float | None, most: int, by_buffer: bool) -> list[WarmEnvironments]:
+def ways_to_keep(every: float | None, most: int, by_buffer: bool, concurrency: int | None = None) -> list[WarmEnvironments]:
     """What may be kept warm of up to ``most``: by pings every so many seconds, where these can keep some, or provisioned."""
-    pinged = range(1, min(most, MAX_STARTED if by_buffer else 1) + 1) if every else ()
+    pinged = range(1, min(most, MAX_STARTED if by_buffer else 1, concurrency or most) + 1) if every else ()
     return [
         *(WarmEnvironments(pinged_every=every or 0.0, pinged=n) for n in pinged),
         *(WarmEnvironments(n) for n in range(1, most + 1)),
@@ -209,7 +209,7 @@ def cheapest_kept_warm(settings: FunctionSettings, warm: FunctionSetting) -> Kep
     of = Provisioning.of(offer, starts.of(question.arrivals), pmf, np.array(warm.policy.hold[1:-1]), init)
     every = ping_interval(question.environments.keep_alive, init) if of.most else None
     found = []
-    for way in ways_to_keep(every, of.most, by_buffer=len(pmf) > 1):
+    for way in ways_to_keep(every, of.most, len(pmf) > 1, question.environments.concurrency):
         on_demand, cold = of.beyond(way)
         cost = of.cost(way, settings.bill(pmf, service, cold.batches), question.billing, rate)
         found.append(KeptWarm(warm, offer, way, on_demand, cold, with_cold_starts(warm.latency, cold.requests, init), cost))

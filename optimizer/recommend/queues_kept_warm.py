@@ -51,7 +51,7 @@ class QueuesKeptWarm:
             return of
         provisioning = self._provisioning(of)
         every = ping_interval(self._question.environments.keep_alive, of.init) if provisioning.most else None
-        ways = ways_to_keep(every, provisioning.most, by_buffer=True)
+        ways = ways_to_keep(every, provisioning.most, True, self._question.environments.concurrency)
         found = [of, *(self._under(of, way, provisioning, of.arrival_rate) for way in ways)]
         best = min(found, key=lambda queue: (queue.missed, queue.cost.per_request))
         harm = of.cold_starts >= HARM or of.missed

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from sluice.batching.documents import (
+    MAX_STARTED,
     Beside,
     Plan,
     PolicyDocument,
@@ -134,14 +135,13 @@ class SharingAnswer:
     def plan(self, model: str, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: plain where all share one queue, else a route for each queue, that its classes name."""
         alone = len(self.queues) == 1
-        pinged: set[str] = set()  # once for all queues of a function
+        kept = pinged_by_function(self.queues)
 
         def warm_of(queue: Served) -> WarmEnvironments | UnsetType:
-            if not queue.warm or queue.function in pinged:
-                return UNSET
-            if queue.warm.pinged_every:
-                pinged.add(queue.function)
-            return queue.warm
+            """By pings on the first route of a function alone: those of another, at another moment, would keep the same ones."""
+            if not queue.warm or not queue.warm.pinged_every:
+                return queue.warm or UNSET
+            return kept.pop(queue.function, UNSET)
 
         routes = [
             Route(
@@ -177,6 +177,20 @@ class SharingAnswer:
             predicted=Prediction(latency, self.cost.per_request, mean),
             made_at=(made_at or datetime.now(UTC)).isoformat(timespec="seconds"),
         )
+
+
+def pinged_by_function(queues: Sequence[Served]) -> dict[str, WarmEnvironments | UnsetType]:
+    """What pings keep of each function: for all of its queues, or as many as each has for itself."""
+    found: dict[str, WarmEnvironments | UnsetType] = {}
+    for queue in queues:
+        if queue.warm and queue.warm.pinged_every:
+            before = found.get(queue.function) or None
+            number = queue.warm.pinged
+            if before is not None:
+                alone = isinstance(queue, ServedQueue) and queue.warm_queues == 1
+                number = before.pinged + number if alone else max(before.pinged, number)
+            found[queue.function] = WarmEnvironments(pinged_every=queue.warm.pinged_every, pinged=min(number, MAX_STARTED))
+    return found
 
 
 def recommend_sharing(question: Question, applications: Sequence[Application]) -> SharingAnswer:

@@ -9,7 +9,7 @@ from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import ServedQueue, SharingAnswer
 from sluice.optimizer.recommend.kept_warm import how_kept
 from sluice.optimizer.recommend.served_queue import Served, cost_of_queues
-from sluice.optimizer.recommend.sharing import WORTH
+from sluice.optimizer.recommend.sharing import WORTH, pinged_by_function
 from sluice.optimizer.recommend.words import less, milliseconds
 from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.report.documents import Document, cost_document, prices_document
@@ -140,7 +140,8 @@ def _kept_warm(answer: SharingAnswer) -> list[str]:
         if isinstance(of, ServedQueue) and of.warm:
             at = of.function, of.memory_mb, bool(of.provisioned)
             before = wanted[at].provisioned if at in wanted and of.warm_queues == 1 else 0
-            wanted[at] = WarmEnvironments(before + of.provisioned) if of.provisioned else of.warm
+            pinged = pinged_by_function(answer.queues).get(of.function) or of.warm
+            wanted[at] = WarmEnvironments(before + of.provisioned) if of.provisioned else pinged
     sentences = [
         f"Keep {n} of {function} provisioned (ProvisionedMemory={memory_mb}, ProvisionedConcurrency={n})."
         if (n := warm.provisioned)

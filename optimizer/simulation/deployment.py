@@ -61,6 +61,8 @@ class Environments:
         require(whole, "burst", self.burst, f"an integer >= 1, at most {MAX_SERVERS}")
         whole = self.started % 1 == 0 and 0 <= self.started <= MAX_SERVERS
         require(whole, "started", self.started, f"an integer >= 0, at most {MAX_SERVERS}")
+        whole = self.pinged % 1 == 0 and 1 <= self.pinged <= MAX_SERVERS
+        require(whole, "pinged", self.pinged, f"an integer >= 1, at most {MAX_SERVERS}")
         most = f"up to {self.keep_alive:g}, for which an unused environment is kept"
         allowed = f"seconds > {self.init_duration:g}, those of a cold start, {most}"
         kept = self.init_duration < self.pinged_every <= self.keep_alive or np.isinf(self.pinged_every)

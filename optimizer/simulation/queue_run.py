@@ -176,12 +176,15 @@ class QueueRun:
         self._uniforms = self._uniforms[n_batches:]
         return Progress(came, requests, Records._make(values[:n_batches] for values in records), head)
 
-    def taken_over(self, at: float, deployment: Deployment, parked: dict[str, Array] | None = None) -> QueueRun:
+    def taken_over(
+        self, at: float, deployment: Deployment, parked: dict[str, Array] | None = None, starts: bool = True
+    ) -> QueueRun:
         """The same queue under another deployment from ``at`` (s) on, the end of what was fed: who waits goes on waiting.
 
         Environments and servers are known by the name of their function, each of which a deployment has once: those of a function
-        that goes are put into ``parked``, as the times (s) since when they are idle, and taken from there when it comes back.
-        Deployments without classes and without an adaptation alone.
+        that goes are put into ``parked``, as the times (s) since when they are idle, and taken from there when it comes back. What
+        the deployment has ``started``, or ``pinged``, is started beyond those that are idle, where it ``starts`` anew. Deployments
+        without classes and without an adaptation alone.
         """
         plain = not len(self._slacks) and not len(self._tables.up)
         require(plain, "deployment", "classes or an adaptation", "neither, where a queue is taken over")
@@ -196,14 +199,15 @@ class QueueRun:
             idle = old.idle[place, old.idle_from[place] : old.idle_to[place]]
             parked[name] = np.sort(np.concatenate([idle, ends[places == place]])) if name not in run._names else idle
         found = [parked.pop(name, np.empty(0)) for name in run._names]
-        run.started = [
-            0 if name in self._names else max(0, n - len(since)) for name, n, since in zip(run._names, asked, found, strict=True)
-        ]  # where it was not there, it is started
+        alive = run._environments.keep_alive
+        found = [since[since >= at - kept] for since, kept in zip(found, alive, strict=True)]
+        kept = [ends[places == self._names.index(name)] if name in self._names else np.empty(0) for name in run._names]
+        there = [len(since) + int((ending <= at).sum()) for since, ending in zip(found, kept, strict=True)]
+        run.started = [max(0, n - idle) if starts else 0 for n, idle in zip(asked, there, strict=True)]
         still = np.maximum(run._environments.init_duration - PREPARED_WITHIN, 0.0)  # for which no plan waits
         found = [np.append(since, np.full(n, at + more)) for since, n, more in zip(found, run.started, still, strict=True)]
         back = [since[since > at] for since in found]  # what was under way at a function when it went
         idle_of = [since[(since <= at) & told] for since, told in zip(found, run._environments.told, strict=True)]
-        kept = [ends[places == self._names.index(name)] if name in self._names else np.empty(0) for name in run._names]
         in_flight = [np.sort(np.concatenate(both)) for both in zip(kept, back, strict=True)]
         all_ends = np.concatenate(in_flight)
         order = np.argsort(all_ends, kind="stable")  # ascending: a heap
@@ -212,6 +216,7 @@ class QueueRun:
         for row, since in zip(idle_rows, idle_of, strict=True):
             row[: len(since)] = since
         new.counts[1], new.counts[4] = old.counts[1], len(all_ends)
+        new.pinged[:] = np.floor(at / run._environments.pinged_every)
         new.wake[0] = min(float(old.wake[0]), at)
         run._state = new._replace(
             ends=all_ends[order],
@@ -248,7 +253,8 @@ class QueueRun:
     def _with_room(self, n: int) -> State:
         """The state in arrays that ``n`` more batches fit into, and what pings start: at first, and where batches take those."""
         of, environments = self._state, self._environments
-        n = 2 * (n + int(environments.pinged.max())) if np.isfinite(environments.pinged_every).any() else n
+        pinged = np.isfinite(environments.pinged_every)
+        n = 2 * n + int(environments.pinged[pinged].sum()) if pinged.any() else n
         under_way = int(of.counts[4])
         here = [row[start:end] for row, start, end in zip(of.idle, of.idle_from, of.idle_to, strict=True)]
         told = self._environments.told.any()

@@ -324,9 +324,10 @@ def _of_table(place: int, deployment: Deployment, tally: Tally, run: RunStatisti
         terms = {name: requests / answered * usd for name, usd in of_its_own.terms().items()}
         cost = BatchCost(**terms, fixed_terms=of_its_own.fixed_terms)
     if serving.environments is not None and np.isfinite(serving.environments.pinged_every):
-        times, by_buffer = (run.end - run.start) / serving.environments.pinged_every, deployment.max_batch_size > 1
+        times, number = (run.end - run.start) / serving.environments.pinged_every, serving.environments.pinged
         at, of = serving.service.memory_mb, deployment.billing
-        price = of.prices.pings(serving.environments.pinged, at, of.architecture, by_buffer)
+        by_buffer = number > 1 or deployment.max_batch_size > 1  # who batches nothing has none, and a schedule pings one
+        price = of.prices.pings(number, at, of.architecture, by_buffer)
         cost = replace(cost, pings=times * price / answered)
     if serving.environments is not None and serving.environments.started:
         surely = replace(deployment.billing, cold_start_probability=1.0)

@@ -110,8 +110,9 @@ class OutcomeWatch:
         self._setup = setup
         self.restart(inf, None)
 
-    def restart(self, since: float, expected: Expected | None) -> None:
-        """Begin anew at ``since`` (s); ``inf``: with the first request that is seen."""
+    def restart(self, since: float, expected: Expected | None, pings: float = 0.0) -> None:
+        """Begin anew at ``since`` (s); ``inf``: with the first request that is seen. ``pings`` are paid then, USD per second."""
+        self._pings = pings
         self._since, self._until, self._expected = since, -inf, expected
         self._batches = self._requests = 0
         self._answered = self._late = 0.0
@@ -156,8 +157,9 @@ class OutcomeWatch:
         self._count()
         if not self._answered:
             return None
-        usd = float(self._usd / self._billed) if self._billed == self._requests else nan
-        seconds, size = float(max(self._until - self._since, 0.0)), float(self._requests / self._batches)
+        seconds = float(max(self._until - self._since, 0.0))
+        usd = float((self._usd + self._pings * seconds) / self._billed) if self._billed == self._requests else nan
+        size = float(self._requests / self._batches)
         late = float(self._late / self._answered)
         return Outcome(seconds, int(self._requests), size, late, self._percentile(), usd, self._expected)
 

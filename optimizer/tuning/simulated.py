@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sluice.batching.documents import PREPARED_WITHIN, Plan, ServiceProfile
+from sluice.batching.documents import PREPARED_WITHIN, Plan, ServiceProfile, already_serving
 from sluice.batching.errors import require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import INF
@@ -232,10 +232,11 @@ class _Queue:
 
     def follow(self, plan: Plan, now: float) -> None:
         """This plan is in force from now on, or when environments are there that are started of functions that do not serve yet."""
-        before = set[str]() if self._plan is None else {name for route in self._plan.all_routes for name in route.functions}
-        new = [route.functions for route in plan.all_routes if route.started and not before.issuperset(route.functions)]
-        if before and new:
-            sizes = [self._setup.memory_of(name) for names in new for name in names]
+        before = set[str]() if self._plan is None else already_serving(self._plan, plan)
+        asked = [route for route in plan.all_routes if route.started or (route.warm and route.warm.pinged_every)]
+        new = [name for route in asked for name in route.functions if name not in before]
+        if self._plan is not None and new:
+            sizes = [self._setup.memory_of(name) for name in new]
             init = max((init.mean for mb, init in self._profile.init.items() if mb in sizes), default=0.0)
             self._coming = now + min(init, PREPARED_WITHIN), plan
         else:
@@ -248,7 +249,7 @@ class _Queue:
         self._owed += sum(run.bill.pings_per_second for run in self._runs) * (now - self._now)
         self._now = now
 
-    def _follow(self, plan: Plan | None, now: float) -> None:
+    def _follow(self, plan: Plan | None, now: float, starts: bool = True) -> None:
         assert plan is not None
         profile = stretched(self._profile, self._factor)
         self._pass(now)
@@ -257,7 +258,7 @@ class _Queue:
         for k, route in enumerate(plan.all_routes):
             deployment = deployment_of(route, self._setup, profile)
             old = before[k] if k < len(before) else None
-            run = QueueRun(deployment, self._rng) if old is None else old.run.taken_over(now, deployment, self._parked)
+            run = QueueRun(deployment, self._rng) if old is None else old.run.taken_over(now, deployment, self._parked, starts)
             way, far = 0.0 if profile.way is None else profile.way.mean, way_to_servers(self._setup, profile)
             self._runs.append(_Route(route.name, run, deployment, way, far))
             self._owed += (started := float(self._runs[-1].bill.cold @ run.started))
@@ -277,7 +278,7 @@ class _Queue:
                 self._coming = INF, None
             else:
                 self._factor = self._changes.pop(0).factor
-                self._follow(self._plan, change)
+                self._follow(self._plan, change, starts=False)
         self._feed(times, last)
 
     def _feed(self, times: Array, last: bool) -> None:
@@ -363,6 +364,7 @@ class _Queue:
         came, *others = (np.concatenate(values) for values in zip(*self._found, strict=True))
         order = np.argsort(came, kind="stable")
         latency, usd, joules = (values[order] for values in others)
+        usd[-1] += self._owed
         found = came[order], latency, usd, joules
         told, profiles = tuple(decision for decision, _ in decisions), tuple(profile for _, profile in decisions)
         moving = self._setup.billing.moving

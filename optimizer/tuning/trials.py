@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sluice.batching.documents import PREPARED_WITHIN, Plan, Prediction, ServiceProfile, percentile_name
+from sluice.batching.documents import MAX_STARTED, PREPARED_WITHIN, Plan, Prediction, ServiceProfile, percentile_name
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation.bill import Bill
@@ -88,6 +88,15 @@ class Trials:
         """Seconds that a cold start takes of its functions, the longest; 0 where none was measured."""
         sides = self.deployment(plan).serving
         return max((side.environments.init_duration for side in sides if side.environments is not None), default=0.0)
+
+    def may_be_started(self, plan: Plan) -> bool:
+        """Whether a buffer has all of it there before it comes into force: for as many batches as requests came in their time."""
+        if not can_be_started(single_route(plan), self.setup) or self.init(plan) > PREPARED_WITHIN:
+            return False
+        deployment = self.deployment(plan)
+        longest = max(float(side.service.mean_response[: deployment.max_batch_size].max()) for side in deployment.serving)
+        first = np.searchsorted(self.times, self.times - longest)
+        return bool((np.arange(len(self.times)) - first < MAX_STARTED).all())
 
     def tried(self, proposal: Proposal) -> Tried | None:
         """What the plan would have done; ``None`` where its batches are larger than any whose time is known."""
@@ -256,11 +265,12 @@ class Tried:
     def _late_at_start(self) -> float:
         """The share of the next window that is late while environments start of functions that have none.
 
-        Nobody, where the buffer starts them before the plan comes into force (``warmed.prepared``), which waits for so long.
+        Nobody, where the buffer starts them before the plan comes into force (``warmed.prepared``), which waits for so long and
+        starts so many.
         """
-        plan = self.proposal.plan
-        started = can_be_started(single_route(plan), self.of.setup) and self.of.init(plan) <= PREPARED_WITHIN
-        return self._of_new(lambda beginning: beginning.late) if self.of.warm and not started else 0.0
+        if not self.of.warm or self.of.may_be_started(self.proposal.plan):
+            return 0.0
+        return self._of_new(lambda beginning: beginning.late)
 
     @property
     def usd_of_change(self) -> float:

@@ -42,7 +42,7 @@ from sluice.optimizer.tuning.canary import CANARY, plain, require_plain, single_
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
 from sluice.optimizer.tuning.choice import SURE_OF_COST, Choice, choose
 from sluice.optimizer.tuning.decision import Decision, Kind, Trigger
-from sluice.optimizer.tuning.deployments import deployment_of, way_to_servers
+from sluice.optimizer.tuning.deployments import deployment_of, usd_of_pings, way_to_servers
 from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.latest_fit import OTHER_RATE, LatestFit
 from sluice.optimizer.tuning.learning import grown
@@ -151,7 +151,7 @@ class Tuner:
         self._recent.counts.hole(since, until)
         self._rate.resume(until)
         self._burstiness.resume(until)
-        self._outcome.restart(until, self._expected)
+        self._outcome.restart(until, self._expected, self._pings)
 
     def batches(self, batches: Sequence[MeasuredBatch]) -> None:
         """Batches ended, in this order."""
@@ -194,10 +194,10 @@ class Tuner:
         else:
             self._keep_given(plan)
             self._held, self._expected = None, None
-        self._outcome.restart(since, self._expected)
         self._before, self._not_followed = self._plan if plan.digest == self._awaited else None, 0
         before = None if self._plan is None else self._base.digest
         self._plan, self._since, self._in_trial = plan, since, 0
+        self._outcome.restart(since, self._expected, self._pings)
         if self._base.digest != before:
             self._began = since
         self._way.follow(plan)
@@ -235,6 +235,10 @@ class Tuner:
             pinged = warm is None and route.warm and route.warm.pinged_every > 0
             allowed = f"what is there as far as is known: {warm}"
             require(pinged or (route.warm or None) == warm, "plan.warm", route.warm or None, allowed)
+            if pinged and route.warm:
+                keep_alive = self.setup.environments.keep_alive
+                allowed = f"{keep_alive:g} s at most, for which an unused environment is taken to be kept"
+                require(route.warm.pinged_every <= keep_alive, "plan.warm.pinged_every", route.warm.pinged_every, allowed)
 
     # --- what it says
 
@@ -258,6 +262,12 @@ class Tuner:
         """The service times that it plans with: of the function behind the buffer."""
         found = self.function
         return None if found is None else self._way.before(found)
+
+    @property
+    def _pings(self) -> float:
+        """What the pings of the plan in force cost, USD per second."""
+        routes = () if self._plan is None else self._plan.all_routes
+        return sum(usd_of_pings(route.functions, route.warm or None, self.setup) for route in routes)
 
     @property
     def bias(self) -> float:
@@ -309,7 +319,7 @@ class Tuner:
         decision = replace(self._decide(now, trigger), since_last=outcome, corrections=self._corrections(), promise=promise)
         serves = decision.expected
         self._expected = None if serves is None else Expected(serves.late.value, serves.percentile.value, decision.cost)
-        self._outcome.restart(now, self._expected)
+        self._outcome.restart(now, self._expected, self._pings)
         return decision
 
     # --- how it gets there

@@ -36,7 +36,8 @@ def kept_warm(of: Trials, tried: Sequence[Tried]) -> list[Tried]:
         warm = None if len(found) == MOST else _may_keep(of, one.proposal.plan)
         if warm is not None:
             plan = structs.replace(one.proposal.plan, warm=warm, started=UNSET, digest="")
-            warmed = of.tried(replace(one.proposal, name=f"{one.proposal.name}, {how_kept(warm)}", plan=plan))
+            known = any(plan.digest == other.proposal.plan.digest for other in tried)
+            warmed = None if known else of.tried(replace(one.proposal, name=f"{one.proposal.name}, {how_kept(warm)}", plan=plan))
             found += [] if warmed is None else [warmed]
     return found
 
@@ -73,4 +74,5 @@ def _may_keep(of: Trials, plan: Plan) -> WarmEnvironments | None:
 def _at_once(of: Trials, plan: Plan) -> int:
     deployment = of.deployment(plan)
     there = replace(deployment, environments=None, beside=[replace(side, environments=None) for side in deployment.beside])
-    return min(at_once(simulate_deployment(there, of.times, np.random.default_rng(0)), 0.0), MAX_STARTED)
+    limit = of.setup.environments.concurrency or MAX_STARTED
+    return min(at_once(simulate_deployment(there, of.times, np.random.default_rng(0)), 0.0), limit, MAX_STARTED)

@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import ArrivalDocument, ServiceProfile, WarmEnvironments, percentile_name, quantile_of
+from sluice.batching.documents import MAX_STARTED, ArrivalDocument, ServiceProfile, WarmEnvironments, percentile_name, quantile_of
 from sluice.batching.errors import require
 from sluice.batching.policy import Policy
 from sluice.cli import output
@@ -203,5 +203,6 @@ def _warm(
     if pinged_every is None:
         require(pinged is None, "pinged", pinged, "none without --pinged-every")
         return None
+    require(pinged is None or 1 <= pinged <= MAX_STARTED, "--pinged", pinged, f"an integer from 1 to {MAX_STARTED}")
     Environments(init, keep_alive, pinged_every=pinged_every)
     return WarmEnvironments(pinged_every=pinged_every, pinged=1 if pinged is None else pinged)

@@ -10,14 +10,14 @@ import pytest
 from msgspec import structs
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import PREPARED_WITHIN, START_HOLD, Beside, Plan, PolicyDocument, Route, WarmEnvironments
+from sluice.batching.documents import PREPARED_WITHIN, Beside, Plan, PolicyDocument, Route, WarmEnvironments, held_by_ping
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.environments import ASKED, READY_WITHIN
+from sluice.buffer_service.environments import ASKED, READY_WITHIN, TURN
 from sluice.buffer_service.invokers import FunctionUnavailable, LocalInvoker
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.store import FOLLOWED, Limits, Turn
+from sluice.buffer_service.store import STARTS_WITHIN, THERE_FOR, Limits, Turn
 from sluice.lambda_fn.contract import Batch, decode_batch, encode_answers
 from tests.buffer_service.conftest import Plans, memory, plan, serving
 from tests.buffer_service.virtual_time import in_virtual_time
@@ -64,7 +64,7 @@ async def test_so_many_are_pinged_at_once_when_a_plan_comes_into_force_and_once(
         assert await buffer.service.unready() == await buffer.service.unready("m") == "environments of m are being started"
         await settled()
         assert await buffer.service.unready() is None
-        assert invoker.pings == [Batch("m", [], ping=True, hold=START_HOLD)] * 3 and invoker.most == 3
+        assert invoker.pings == [Batch("m", [], ping=True, hold=held_by_ping(3))] * 3 and invoker.most == 3
         assert (await buffer.post("/models/m", b"1"))[0] == 200
         await buffer.service.model("m").follow(started(3))
         await settled()
@@ -141,8 +141,10 @@ async def test_who_pings_in_vain_goes_on(function, caplog):
     async with serving(function, POLICY, store, Plans(kept(2)), invoker):
         await asyncio.sleep(ASKED + 5.0)
         assert len(invoker.pings) == 2 and "m: 2 of 2 pings of f failed: away" in caplog.text
-        await asyncio.sleep(300.0)
-        assert 10 <= len(invoker.pings) <= 14
+        await asyncio.sleep(TURN + 1)
+        assert len(invoker.pings) == 4, "soon, and not when they would all be given up"
+        await asyncio.sleep(240.0)
+        assert len(invoker.pings) == 12
 
 
 class Defective(Pinged):
@@ -229,6 +231,58 @@ async def test_a_plan_waits_for_its_environments_no_longer_than_is_said(function
         assert (await buffer.post("/models/m", b"1"))[0] == 200 and invoker.asked == ["g"]
 
 
+class Counted(Cold):
+    """How many environments have started: pings that find none idle."""
+
+    def __init__(self, function, seconds):
+        super().__init__(function, 0.0)
+        self.init, self.there, self.inits = seconds, 0, 0
+
+    def started(self, _):
+        self.there += 1
+
+    async def invoke(self, function, payload, avoid=""):
+        if function == "g" and decode_batch(payload).ping:
+            if not self.there:
+                self.inits += 1
+                starts = asyncio.ensure_future(asyncio.sleep(self.init))
+                starts.add_done_callback(self.started)  # whether or not who asked for it still waits
+                await asyncio.shield(starts)
+            self.there -= 1
+            try:
+                return await super().invoke(function, payload, avoid)
+            finally:
+                self.there += 1
+        return await super().invoke(function, payload, avoid)
+
+
+@in_virtual_time
+@pytest.mark.parametrize("seconds", [2.0, 8.0])
+async def test_what_takes_longer_than_a_plan_waits_is_not_started_twice(function, seconds):
+    invoker = Counted(function, seconds)
+    backend = memory()
+    backend.clock = asyncio.get_running_loop().time
+    async with serving(function, POLICY, MemoryStore(backend, new_process_name()), Plans(plan(POLICY)), invoker) as buffer:
+        await buffer.service.model("m").follow(structs.replace(kept(10, 240.0), function="g", digest=""))
+        await asyncio.sleep(60.0)
+        assert invoker.inits == 10
+
+
+@in_virtual_time
+async def test_what_was_tried_with_a_share_has_its_environments_before_all_requests_go_there(function):
+    invoker = Cold(function)
+    most, few = (
+        Route("serving", "f", PolicyDocument.of(POLICY), 0.95),
+        Route("canary", "g", PolicyDocument.of(POLICY), 0.05, started=4),
+    )
+    async with serving(function, POLICY, MemoryStore(memory(), new_process_name()), Plans(plan(POLICY)), invoker) as buffer:
+        await buffer.service.model("m").follow(Plan(model="m", routes=[most, few]))
+        assert len(invoker.pings) == 4 and await buffer.service.unready() is None
+        began = asyncio.get_running_loop().time()
+        await buffer.service.model("m").follow(of_g(6))
+        assert len(invoker.pings) == 10 and asyncio.get_running_loop().time() - began >= 2.0
+
+
 @in_virtual_time
 async def test_of_functions_beside_one_another_so_many_of_each_are_started(function):
     invoker = Cold(function, 0.0)
@@ -306,13 +360,26 @@ async def test_who_is_first_is_known_of_each_plan_and_for_a_while_and_when_it_is
         assert [await queue.turn("one") for _ in range(2)] == [Turn.FIRST, Turn.STARTING]
         assert await store.queue(model, Limits(), "b").turn("one") is Turn.FIRST, "of another route nobody knows yet"
         await queue.there("one")
-        assert [await queue.turn("one") for _ in range(2)] == [Turn.THERE, Turn.THERE]
-        assert [await queue.turn("two") for _ in range(2)] == [Turn.FIRST, Turn.STARTING]
+        assert await queue.turn("two") is Turn.FIRST
+        assert [await queue.turn(edition) for edition in ("one", "two", "one")] == [Turn.THERE, Turn.STARTING, Turn.THERE]
         turns = await asyncio.gather(*(queue.turn("three") for _ in range(4)))
         assert sorted(turn is Turn.FIRST for turn in turns) == [False, False, False, True]
         await store.close()
-    key = f"sluice:{{{model}}}:a:followed"
-    assert client.get(key) == b"three" and 0 < client.ttl(key) <= FOLLOWED
+    told = {edition: client.ttl(f"sluice:{{{model}}}:a:started:{edition}") for edition in ("one", "three")}
+    assert THERE_FOR - 5 <= told["one"] <= THERE_FOR and STARTS_WITHIN - 5 <= told["three"] <= STARTS_WITHIN
+
+
+@in_virtual_time
+async def test_in_memory_nothing_is_known_for_longer():
+    backend, loop = memory(), asyncio.get_running_loop()
+    backend.clock = loop.time
+    queue = MemoryStore(backend, new_process_name()).queue("m", Limits())
+    assert await queue.turn("one") is Turn.FIRST and await queue.pings_in("one", 5.0) == 0
+    await asyncio.sleep(STARTS_WITHIN + 1)
+    assert await queue.turn("one") is Turn.FIRST and await queue.pings_in("one", 5.0) == 0
+    await queue.there("one")
+    await asyncio.sleep(THERE_FOR + 1)
+    assert await queue.turn("two") is Turn.FIRST and len(backend.known) == 1
 
 
 async def test_whose_turn_it_is_to_ping_is_known_of_each_plan_until_its_time_has_come(redis_server, client):
@@ -322,6 +389,8 @@ async def test_whose_turn_it_is_to_ping_is_known_of_each_plan_until_its_time_has
         assert await queue.pings_in("one", 0.2) == 0
         left = await store.queue(model, Limits(), "a").pings_in("one", 0.2)
         assert 0 < left <= 0.2
+        await queue.pinged("kept", 60.0)
+        assert 55 < await queue.pings_in("kept", 0.2) <= 60
         assert await queue.pings_in("two", 60.0) == await store.queue(model, Limits(), "b").pings_in("one", 0.2) == 0
         await asyncio.sleep(0.25)
         turns = await asyncio.gather(*(queue.pings_in("three", 60.0) for _ in range(4)))
@@ -338,10 +407,10 @@ async def test_whose_turn_it_is_to_ping_is_known_of_each_plan_until_its_time_has
 
 async def test_a_value_of_somebody_else_in_its_place_is_set_aside(redis_server, client):
     model = uuid.uuid4().hex
-    client.lpush(f"sluice:{{{model}}}:followed", "x")
+    client.lpush(f"sluice:{{{model}}}:started:one", "x")
     store = RedisStore(redis_server.url, new_process_name())
     queue = store.queue(model, Limits())
-    with pytest.raises(StoreUnavailable, match="Redis holds a list under the key .*followed, .*set aside"):
+    with pytest.raises(StoreUnavailable, match="Redis holds a list under the key .*started:one, .*set aside"):
         await queue.turn("one")
     assert await queue.turn("one") is Turn.FIRST
     await store.close()

@@ -9,7 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sluice.batching.documents import Plan, ProfilePoint, RequestClass, ServiceProfile, ServiceTime, Slo, read, write
+from sluice.batching.documents import (
+    Plan,
+    ProfilePoint,
+    RequestClass,
+    ServiceProfile,
+    ServiceTime,
+    Slo,
+    WarmEnvironments,
+    read,
+    write,
+)
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.buffer_service.plans import check_waits
 from sluice.optimizer.arrivals import mmpp2, poisson
@@ -411,6 +421,19 @@ def test_where_cold_starts_would_break_promises_one_environment_is_kept_for_all_
     for queues in (answer.queues, answer.separate):  # of a function once, whether or not its queues are one
         per_second = sum((of.cost.machines + of.cost.pings) * of.arrival_rate for of in queues)
         assert per_second == pytest.approx(hourly / 3600 if keep_alive == 30 else ping / 240)
+
+
+def test_environments_that_queues_of_a_function_have_each_for_themselves_are_pinged_together() -> None:
+    """The pings of one would else keep those of the other, as they come at another moment."""
+    apart = [application("web", 0.4, 0.7, 99.9), application("report", 0.3, 2.5, 99.9)]
+    answer = recommend_sharing(asked(profile(intercept=0.4, slope=0.1, memory_sizes=(CORE,), init=3.0)), apart)
+    each = [of.warm.pinged for of in answer.separate if of.warm]
+    assert len(each) == 2 and [of.warm_queues for of in answer.separate] == [1, 1]
+    chosen = replace(answer, queues=answer.separate)
+    routes = chosen.plan("m").routes
+    assert [route.warm or None for route in routes] == [WarmEnvironments(pinged_every=240.0, pinged=sum(each)), None]
+    said = f"The buffer keeps, of perceptron-1769, {sum(each)} environments warm by pings every 4 minutes."
+    assert said in told.sentences(chosen)
 
 
 def test_queues_that_often_run_at_once_do_not_share_an_environment() -> None:

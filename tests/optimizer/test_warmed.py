@@ -12,9 +12,12 @@ from sluice.batching.documents import Beside, Plan, PolicyDocument, ProfilePoint
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import no_batching, size_or_timeout
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.simulation import TraceArrivals, simulate_deployments
+from sluice.optimizer.service.times import service_times
+from sluice.optimizer.simulation import Beside as Beside_
+from sluice.optimizer.simulation import Deployment, Environments, TraceArrivals, simulate_deployments
 from sluice.optimizer.simulation.bill import Bill
 from sluice.optimizer.simulation.deployment import LAMBDA
+from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.tuning.canary import trying
 from sluice.optimizer.tuning.deployments import deployment_of
 from sluice.optimizer.tuning.proposal import Proposal
@@ -167,3 +170,84 @@ def test_a_simulated_plan_of_another_function_comes_into_force_when_its_environm
         served = times >= (12.0 if started else 12.5)
         paid = run.usd[served].sum() - served.sum() * bill.by_size[0, 0]
         assert paid == pytest.approx(started * bill.cold[0], rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize("places", [2, 3, 8])
+def test_as_many_functions_as_may_stand_beside_one_another_are_pinged(places: int) -> None:
+    """All of them start theirs in one chunk: there is room for each."""
+    setup = TuningSetup("m", (SLO,), profile_of(885, init=0.5))
+    assert setup.profile is not None
+    service = service_times(setup.profile, 885, 8)
+    table = size_or_timeout(8, 0.08)
+
+    def deployment(environments: Environments) -> Deployment:
+        beside = [Beside_(table, service, environments, function=f"g{k}") for k in range(places - 1)]
+        return Deployment(table, service, environments, function="g", beside=beside)
+
+    run = QueueRun(deployment(Environments(0.5, 300.0)), np.random.default_rng(0))
+    run.feed(np.array([1000.0]), False)
+    kept = run.taken_over(1000.0, deployment(Environments(0.5, 300.0, pinged_every=240.0, pinged=100)), starts=False)
+    progress = kept.feed(np.arange(1000.1, 1500.0, 50.0), True)
+    assert len(progress.batches.sizes) == 11
+
+
+def test_environments_that_were_given_up_meanwhile_are_started_again_and_those_that_are_there_are_not() -> None:
+    setup, times = TuningSetup("m", (SLO,), profile_of(885, 1769, init=2.0)), np.arange(0.0, 7200.0, 1.0)
+    assert setup.profile is not None
+    first, other = plan_of(1769, ALONE), structs.replace(plan_of(885, ALONE), started=3)
+    cost = Bill.of(deployment_of(other.all_routes[0], setup, setup.profile)).cold[0]
+    paid = []
+    for away in (100.0, 3000.0):
+        plans = [(0.0, first), (1000.5, other), (1200.5, first), (1200.5 + away, other)]
+        run = simulate_plans(setup, times, plans)
+        assert (run.latency[10:] < 1.0).all()
+        paid.append(run.cold_usd)
+    assert paid[1] - paid[0] == pytest.approx(3 * cost)
+
+
+def test_pings_for_a_function_that_serves_start_what_is_not_there_and_that_is_paid() -> None:
+    setup, times = TuningSetup("m", (SLO,), profile_of(1769, init=2.0)), np.arange(0.0, 3600.0, 1.0)
+    assert setup.profile is not None
+    alone = plan_of(1769, ALONE)
+    kept = structs.replace(alone, warm=WarmEnvironments(pinged_every=240.0, pinged=20), digest="")
+    plain, pinged = (simulate_plans(setup, times, [(0.0, alone), (1000.5, plan)]) for plan in (alone, kept))
+    bill = Bill.of(deployment_of(kept.all_routes[0], setup, setup.profile))
+    more = pinged.usd.sum() - plain.usd.sum()
+    assert more == pytest.approx(19 * bill.cold[0] + bill.pings_per_second * 2598.5, rel=1e-3)
+
+
+def test_no_more_are_started_or_kept_than_run_at_once() -> None:
+    times = poisson_times(500.0, 3000)
+    setup = TuningSetup("m", (SLO,), profile_of(885, 1769, init=0.5), environments=replace(LAMBDA, concurrency=1))
+    trials = trials_of(setup, times, plan_of(1769, ALONE))
+    best = trials.tried(Proposal("new", plan_of(885, BATCHES)))
+    assert best is not None
+    warm = prepared(trials, best).plan.warm
+    assert warm and warm.pinged == 1
+
+
+def test_who_is_late_while_environments_start_counts_where_a_plan_does_not_wait_for_all_of_them() -> None:
+    coming = plan_of(885, ALONE)
+    for rate, init, sure in ((20.0, 2.0, True), (20.0, 8.0, False), (20000.0, 2.0, False)):
+        setup = TuningSetup("m", (SLO,), profile_of(885, 1769, init=init))
+        trials = trials_of(setup, poisson_times(rate, 4000), plan_of(1769, ALONE))
+        assert trials.may_be_started(coming) == sure
+
+
+def test_what_came_of_a_decision_has_its_pings() -> None:
+    setup, times = TuningSetup("m", (SLO,), profile_of(1769, init=2.0)), poisson_times(0.05, 1200)
+    kept = structs.replace(plan_of(1769, ALONE), warm=WarmEnvironments(pinged_every=240.0, pinged=3), digest="")
+    run = simulate_control(setup, times, first=kept, step=300.0)
+    told = [
+        decision.since_last
+        for decision in run.decisions
+        if decision.since_last and decision.since_last.expected and decision.since_last.requests > 50
+    ]
+    near = [each.usd / each.expected_usd[0] - 1 for each in told]
+    assert len(near) > 2 and abs(np.mean(near)) < 0.3, near
+
+
+def test_a_plan_whose_pings_come_too_late_is_left_alone() -> None:
+    plan = structs.replace(plan_of(1769, ALONE), warm=WarmEnvironments(pinged_every=600.0), digest="")
+    with pytest.raises(InvalidInput, match=r"plan\.warm\.pinged_every: 600\.0 .*; allowed: 300 s at most"):
+        Tuner(TuningSetup("m", (SLO,), profile_of(885, 1769, init=0.5))).in_force(plan, 0.0)
