@@ -178,6 +178,7 @@ async def test_without_prices_there_is_no_cost_but_what_was_used_and_without_tim
         ({"memory_mb": None}, Measured(service=0.5), True, "the plan names no memory size"),
         ({}, Measured(), True, "no invocation told its time lately"),
         ({"warm": WarmEnvironments(2)}, Measured(service=0.5), True, "what is kept warm is paid by the hour"),
+        ({"warm": WarmEnvironments(pinged_every=240.0, pinged=2)}, Measured(service=0.5), True, ""),
         ({}, Measured(service=0.5), False, "the buffer has no prices (SLUICE_GB_SECOND_USD, SLUICE_INVOCATION_USD)"),
         ({}, Measured(service=0.5), True, ""),
     ],

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -138,6 +139,22 @@ def test_policies_and_plans_come_from_files(tmp_path: Path, document_of: Documen
     assert code == 2 and "take[1]" in stderr and "an integer from 0 to 1" in stderr
     Path(plan).write_text("hold")
     assert "a JSON document, policy or plan" in exit_of(*asked, "--memory", "512", "--policy", plan)[2]
+
+
+def test_what_is_started_and_kept_of_functions_beside_one_another_is_there(
+    tmp_path: Path, document_of: Document, asked: tuple[str, ...]
+) -> None:
+    alone, full = PolicyDocument.of(policies.no_batching()), PolicyDocument(hold=[None, 0.1, 0.0], take=[0, 1, 2])
+    plan = Plan(model="m", function="mlp-1769", policy=full, beside=[Beside("mlp-512", alone)], memory_mb=1769)
+    kept = msgspec.structs.replace(plan, warm=WarmEnvironments(pinged_every=200.0, pinged=40), digest="")
+    plans = {"plain": plan, "started": msgspec.structs.replace(plan, started=40), "kept": kept}
+    for name, each in plans.items():
+        (tmp_path / f"{name}.json").write_bytes(write(each))
+    paths = [str(tmp_path / f"{name}.json") for name in plans]
+    runs = document_of(*asked, "--init", "1s", "--keep-alive", "300s", *(word for path in paths for word in ("--policy", path)))
+    plain, started, pinged = (runs["policies"][path] for path in paths)
+    assert plain["cold_starts"] > 0 == started["cold_starts"] == pinged["cold_starts"]
+    assert pinged["cost"]["terms"]["pings"] > 0 == started["cost"]["terms"]["pings"]
 
 
 def test_functions_beside_one_another_are_run_and_told_apart(

@@ -425,7 +425,7 @@ def test_where_cold_starts_would_break_promises_one_environment_is_kept_for_all_
 
 def test_environments_that_queues_of_a_function_have_each_for_themselves_are_pinged_together() -> None:
     """The pings of one would else keep those of the other, as they come at another moment."""
-    apart = [application("web", 0.4, 0.7, 99.9), application("report", 0.3, 2.5, 99.9)]
+    apart = [application("web", 0.8, 0.7, 99.9), application("report", 0.4, 1.2, 99.9)]
     answer = recommend_sharing(asked(profile(intercept=0.4, slope=0.1, memory_sizes=(CORE,), init=3.0)), apart)
     each = [of.warm.pinged for of in answer.separate if of.warm]
     assert len(each) == 2 and [of.warm_queues for of in answer.separate] == [1, 1]
