@@ -483,7 +483,7 @@ def test_of_who_finds_so_many_pinged_environments_busy_as_many_start_cold_as_is_
     _, (cold, _) = ColdStarts(poisson(rate), 60.0).beyond_provisioned(np.ones(1), np.empty(0), np.array([busy]), 0.0)
     assert cold[number + 2] < run.cold_share.value < cold[number] * 1.02  # pings keep as many beside those that are busy then
     assert run.cost.pings * run.answered == pytest.approx(
-        run.span / 48.0 * Billing().prices.pings(number, 1769, "x86_64", by_buffer=False), rel=1e-6
+        run.span / 48.0 * Billing().prices.pings(number, 1769, "x86_64"), rel=1e-6
     )
 
 
