@@ -146,9 +146,10 @@ class ServedModel:
 
     async def _prepare(self, plan: Plan) -> None:
         serving, edition = already_serving(self.plan, plan), _edition(plan)
-        queues = [self._store.queue(plan.model, self._limits, route.name) for route in plan.all_routes]
-        each = zip(plan.all_routes, queues, strict=True)
-        await asyncio.gather(*(prepare(route, serving, plan.model, edition, queue, self._invoker) for route, queue in each))
+        asking = [route for route in plan.all_routes if route.started or route.warm]
+        queues = [(route, self._store.queue(plan.model, self._limits, route.name)) for route in asking]
+        if queues:
+            await asyncio.gather(*(prepare(route, serving, plan.model, edition, queue, self._invoker) for route, queue in queues))
 
     async def close(self) -> None:
         """Take no new batches and finish those under way; retired routes first, since they give theirs to the others."""
