@@ -55,6 +55,7 @@ class Trials:
         self.rate = (len(times) - 1) / float(times[-1] - times[0])
         self.warm: set[str] = set()
         self.kept: dict[str, int] = {}
+        self._deployments: dict[tuple[str, int], Deployment] = {}  # by the digest of the plan, and what it has started
         self.hopeless: list[NDArray[np.bool_]] = []
         self.waiting = 0
         self.all_times = [times, times[0] + (times - times[0]) / to_come] if to_come != 1 else [times]
@@ -67,7 +68,7 @@ class Trials:
     def supposing(self, profile: ServiceProfile) -> Trials:
         """The same decision, were these the service times."""
         other = copy(self)
-        other.profile = profile
+        other.profile, other._deployments = profile, {}
         return other
 
     def compare(self, tried: Sequence[Tried], serving: Plan | None) -> None:
@@ -82,7 +83,11 @@ class Trials:
 
     def deployment(self, plan: Plan) -> Deployment:
         """What a plan runs on; raises ``InvalidInput`` where its batches are larger than any whose time is known."""
-        return deployment_of(single_route(plan), self.setup, self.profile)
+        route = single_route(plan)
+        key = plan.digest, route.started or 0
+        if key not in self._deployments:
+            self._deployments[key] = deployment_of(route, self.setup, self.profile)
+        return self._deployments[key]
 
     def init(self, plan: Plan) -> float:
         """Seconds that a cold start takes of its functions, the longest; 0 where none was measured."""
@@ -261,6 +266,10 @@ class Tried:
         warm = self.of.warm
         return 0.0 if warm.issuperset(self.functions) else sum(n for name, n in part(self.beginning).items() if name not in warm)
 
+    @cached_property
+    def _may_be_started(self) -> bool:
+        return self.of.may_be_started(self.proposal.plan)
+
     @property
     def _late_at_start(self) -> float:
         """The share of the next window that is late while environments start of functions that have none.
@@ -268,7 +277,7 @@ class Tried:
         Nobody, where the buffer starts them before the plan comes into force (``warmed.prepared``), which waits for so long and
         starts so many.
         """
-        if not self.of.warm or self.of.may_be_started(self.proposal.plan):
+        if not self.of.warm or self.of.warm.issuperset(self.functions) or self._may_be_started:
             return 0.0
         return self._of_new(lambda beginning: beginning.late)
 

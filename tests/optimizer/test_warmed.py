@@ -62,8 +62,8 @@ def poisson_times(rate: float, n: int) -> Array:
 def test_where_bursts_start_cold_environments_are_kept_for_as_many_batches_as_they_have_had() -> None:
     """Every six minutes 60/s for five seconds among 3/s, and an environment, kept for five, takes 12 s to start."""
     rng, slo = np.random.default_rng(0), Slo(2.0, 95)
-    bursts = [at + rng.uniform(0, 5, 300) for at in range(100, 7200, 360)]
-    times = 1.7e9 + np.sort(np.concatenate([rng.uniform(0, 7200, 21600), *bursts]))
+    bursts = [at + rng.uniform(0, 5, 300) for at in range(100, 4320, 360)]
+    times = 1.7e9 + np.sort(np.concatenate([rng.uniform(0, 4320, 12960), *bursts]))
     setup = TuningSetup("m", (slo,), profile_of(885, 1769, 3538, intercept=0.3, slope=0.06, init=12.0))
     run = simulate_control(setup, times, step=15.0)
     _, last = run.plans[-1]
