@@ -18,7 +18,8 @@ from functools import partial
 from logging import DEBUG, INFO
 from typing import Any, TypeVar
 
-from sluice.batching.documents import PREPARED_WITHIN, Route, WarmEnvironments, held_by_ping
+from sluice.batching.documents import Route, WarmEnvironments
+from sluice.batching.environments import PREPARED_WITHIN, held_by_ping
 from sluice.batching.errors import FunctionFailed, StoreUnavailable
 from sluice.buffer_service.invokers.port import Invoker
 from sluice.buffer_service.store import Queue, Turn
@@ -66,8 +67,8 @@ class RouteEnvironments:
         self.stop()
         self._edition, self._there = edition, False
         work = None
-        if route.warm and route.warm.pinged_every:
-            work = self._keep(route.functions, route.warm, model, edition)
+        if route.pinged:
+            work = self._keep(route.functions, route.pinged, model, edition)
         elif route.started:
             work = self._start(route.functions, route.started, model, edition)
         if work is not None:
@@ -103,7 +104,7 @@ class RouteEnvironments:
         return None
 
     async def _ping(self, functions: Sequence[str], number: int, model: str) -> bool:
-        return await _ping(self._name, functions, number, model, self._invoker, DEBUG if self._there else INFO)
+        return await _ping_all(self._name, functions, number, model, self._invoker, DEBUG if self._there else INFO)
 
     async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -112,23 +113,21 @@ class RouteEnvironments:
             _log.exception("%s: environments are started and kept no more", self._name)
 
 
-async def prepare(route: Route, serving: Collection[str], model: str, edition: str, queue: Queue, invoker: Invoker) -> None:
-    """Start what a plan that is to come asks for of functions that are not ``serving``; who waits goes on being served by those.
+async def prepare(route: Route, new: Collection[str], model: str, edition: str, queue: Queue, invoker: Invoker) -> None:
+    """Start what a plan that is to come asks for of functions that are ``new``; who waits goes on being served by the others.
 
     One of all processes does it, and the others wait for it; no longer than ``PREPARED_WITHIN``, nor for a store that is away.
     """
-    kept = route.warm.pinged_every if route.warm else 0.0
-    number = route.warm.pinged if route.warm and kept else route.started
-    new = [function for function in route.functions if function not in serving]
-    if not (number and new):
-        return
+    kept = route.pinged.pinged_every if route.pinged else 0.0
+    functions = [function for function in route.functions if function in new]
     try:
         async with asyncio.timeout(PREPARED_WITHIN):
             while (turn := await queue.turn(edition)) is Turn.STARTING:
                 await asyncio.sleep(LOOKED)
             if turn is Turn.FIRST and not (kept and await queue.pings_in(edition, min(TURN, kept))):
-                there = await _ping(route.name or model, new, number, route.variant or model, invoker, INFO)
-                if kept and there and len(new) == len(route.functions):
+                name, asked_for = route.name or model, route.variant or model
+                there = await _ping_all(name, functions, route.there_first, asked_for, invoker, INFO)
+                if kept and there and functions == route.functions:
                     await queue.pinged(edition, kept)
                 await queue.there(edition)
     except (TimeoutError, StoreUnavailable):
@@ -137,7 +136,7 @@ async def prepare(route: Route, serving: Collection[str], model: str, edition: s
         _log.exception("%s: environments were not started", route.name or model)
 
 
-async def _ping(name: str, functions: Sequence[str], number: int, model: str, invoker: Invoker, level: int) -> bool:
+async def _ping_all(name: str, functions: Sequence[str], number: int, model: str, invoker: Invoker, level: int) -> bool:
     """So many at once of each function, and whether all were answered; what fails is logged, and harms nobody."""
     ping = encode_batch(Batch(model, [], ping=True, hold=held_by_ping(number)))
     pings = (invoker.invoke(function, ping) for function in functions for _ in range(number))

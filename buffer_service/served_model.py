@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from sluice.batching.documents import Plan, Route, already_serving
+from sluice.batching.documents import Plan, Route
+from sluice.batching.environments import not_serving
 from sluice.batching.errors import FunctionFailed
 from sluice.batching.urls import without_password
 from sluice.buffer_service.callers import Callers, Waiting
@@ -145,11 +146,11 @@ class ServedModel:
         await asyncio.gather(*(self._dispatchers[route.name].check() for route in self.plan.all_routes))
 
     async def _prepare(self, plan: Plan) -> None:
-        serving, edition = already_serving(self.plan, plan), _edition(plan)
-        asking = [route for route in plan.all_routes if route.started or route.warm]
+        new, edition = not_serving(self.plan, plan), _edition(plan)
+        asking = [route for route in plan.all_routes if route.there_first and not new.isdisjoint(route.functions)]
         queues = [(route, self._store.queue(plan.model, self._limits, route.name)) for route in asking]
         if queues:
-            await asyncio.gather(*(prepare(route, serving, plan.model, edition, queue, self._invoker) for route, queue in queues))
+            await asyncio.gather(*(prepare(route, new, plan.model, edition, queue, self._invoker) for route, queue in queues))
 
     async def close(self) -> None:
         """Take no new batches and finish those under way; retired routes first, since they give theirs to the others."""

@@ -277,7 +277,7 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
         fields = [f"{source}: function", *(f"{source}: beside[{i}].function" for i in range(len(route.beside)))]
         alone = sum(table.servers is not None for table in tables) == 1
         own, *others = (
-            _there_before(_function(name, memory_mb, of, field, sizes), route)
+            _function(name, memory_mb, of, field, sizes).there_first(route)
             if table.servers is None
             else _workers(name, alone, of, field)
             for name, table, field in zip(route.functions, tables, fields, strict=True)
@@ -294,15 +294,8 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
     named = of.function_named(route.function, memory_mb)
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
     function = function if sizes is None else function.between(*sizes)
-    provisioned = bool(route.warm and route.warm.provisioned)
-    function = function if provisioned else _there_before(function, route)
-    deployment = kept_warm(function, policy, route.warm) if route.warm and provisioned else function.under(policy)
+    deployment = kept_warm(function, policy, route.warm) if route.warm else function.there_first(route).under(policy)
     return _noted(deployment, [function.memory_mb], of)
-
-
-def _there_before(function: Function, route: Route) -> Function:
-    """The function with what a buffer starts or keeps of it."""
-    return function.pinged(route.warm) if route.warm else function.starting(route.started or 0)
 
 
 def _of_workers(deployment: Deployment, of: Situation) -> Deployment:

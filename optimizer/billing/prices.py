@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from sluice.batching.documents import held_by_ping
+from sluice.batching.environments import held_by_ping
 from sluice.batching.errors import InvalidInput, require
 
 SECONDS_PER_MONTH = 86400 * 365.25 / 12

@@ -11,9 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from sluice.batching.documents import MAX_STARTED
+from sluice.optimizer.arrays import Array
 from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.question import Question
-from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.function import Function
 
 SEEN = 1 << 16  # arrivals
@@ -39,17 +41,19 @@ def environments_at_once(question: Question, candidate: Candidate, function: Fun
         times = np.cumsum(question.arrivals.sample(SEEN, np.random.default_rng(0)))
     else:
         times = recorded.times[-SEEN:]
-    warm = candidate.deployment(replace(function, environments=None))  # and so are those beside it
-    found = at_once(simulate_deployment(warm, times, np.random.default_rng(0)))
-    return min(found, MAX_STARTED, *([] if question.environments.concurrency is None else [question.environments.concurrency]))
+    return needed_at_once(candidate.deployment(function), times, question.environments.concurrency, SELDOM)
 
 
-def at_once(run: SimulationResult, seldom: float = SELDOM) -> int:
-    """The least number of environments that no more than this part of the batches find busy, of the function with the most."""
-    most = 0
+def needed_at_once(deployment: Deployment, times: Array, concurrency: int | None, seldom: float = 0.0) -> int:
+    """How many environments of each function no more than this part of its batches find busy, of the one that needs the most.
+
+    Over arrivals (s) with all there at once; no more than a buffer starts, or run at once.
+    """
+    there = replace(deployment, environments=None, beside=[replace(side, environments=None) for side in deployment.beside])
+    run, most = simulate_deployment(there, times, np.random.default_rng(0)), 0
     for place in np.unique(run.tables):
         left = run.dispatch_times[run.tables == place]
         ends = np.sort(left + run.response_times[run.tables == place])
         under_way = np.arange(1, len(left) + 1) - np.searchsorted(ends, left, side="right")  # itself among them
         most = max(most, int(np.quantile(under_way, 1 - seldom, method="inverted_cdf")))
-    return most
+    return min(most, MAX_STARTED, concurrency or MAX_STARTED)

@@ -3,7 +3,7 @@
 For a queue by itself it is as for one application: the cheapest number of environments, pinged or provisioned, with which every
 promise is kept. Queues of one function may have the same: who finds another queue's batch under way may find none free, so that of
 those batches that would start cold without, the share is added with which batches of the others are under way, 1 - exp(-a) with
-``a`` of them in the mean. That is paid for once, and the plan has the pings of one of them.
+``a`` of them in the mean. That is paid for once. All pings of a function are on one route of the plan.
 """
 
 from __future__ import annotations

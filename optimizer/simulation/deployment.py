@@ -40,6 +40,8 @@ class Environments:
         start. Longer than ``init_duration`` and no longer than ``keep_alive``; ``inf``: there are none.
     started : int
         Environments that were started for a run, and are there when it begins.
+    pinged : int
+        How many pings come at once.
     """
 
     init_duration: float = 0.0

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sluice.batching.documents import PLACEHOLDER, ServiceProfile, WarmEnvironments, memory_named
+from sluice.batching.documents import PLACEHOLDER, Route, ServiceProfile, WarmEnvironments, memory_named
 from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
@@ -88,6 +88,10 @@ class Function:
         if self.environments is None:
             return self
         return replace(self, environments=replace(self.environments, started=environments))
+
+    def there_first(self, route: Route) -> Function:
+        """The same function with what a buffer keeps or starts of it, as a route says."""
+        return self.starting(route.there_first) if route.pinged is None else self.pinged(route.pinged)
 
     def called(self, name: str) -> Function | None:
         """The same function at the memory size that the name tells; ``None`` where it is called so at none."""

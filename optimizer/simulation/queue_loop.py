@@ -18,9 +18,9 @@ A function that is told nothing of its environments has one for every batch at o
 takes the environment that was idle for the shortest time; without one a cold start adds its seconds, unless as many batches as
 ``concurrency`` allows are under way or environments were asked for faster than a bucket of ``burst`` tokens, filled with
 ``scaling_rate`` a second, gives them: its table is then passed over, as that of busy servers is, until one of them may be had. An
-environment idle for more than ``keep_alive`` is gone. A ping every ``pinged_every`` seconds counts as the use of the one that was
-idle for the shortest time, or starts one where none is. Pings are caught up with when an environment is taken or given back: in
-between they change nothing but since when that one is idle.
+environment idle for more than ``keep_alive`` is gone. Every ``pinged_every`` seconds as many pings as are ``pinged`` count as the
+use of those that were idle for the shortest time, and start others where fewer are. Pings are caught up with when an environment is
+taken or given back: in between they change nothing but since when these are idle.
 """
 
 from __future__ import annotations

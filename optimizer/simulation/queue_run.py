@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sluice.batching.documents import PREPARED_WITHIN
+from sluice.batching.environments import PREPARED_WITHIN
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array, Indices

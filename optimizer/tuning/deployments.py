@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from sluice.batching.documents import Route, ServiceProfile, WarmEnvironments
+from sluice.batching.documents import Route, ServiceProfile
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.recommend.offers import WorkerOffer, function_as_workers
 from sluice.optimizer.service.times import service_times_up_to
@@ -27,13 +26,7 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
         A function that is neither that of the setup, at one of its memory sizes, nor one of its offers.
     """
     first, *others = (_serving(name, setup, profile) for name in route.functions)
-
-    def there_before(function: Function) -> Function:
-        """With what a buffer starts or keeps of it."""
-        pinged = route.warm and route.warm.pinged_every
-        return function.pinged(route.warm) if pinged and route.warm else function.starting(route.started or 0)
-
-    others = [there_before(other) if isinstance(other, Function) else other for other in others]
+    others = [other.there_first(route) if isinstance(other, Function) else other for other in others]
     own, *tables = [route.policy.policy(), *(beside.policy.policy() for beside in route.beside)]
     own = replace(own, servers=own.servers or setup.servers)
     beside = [other.beside(table) for other, table in zip(others, tables, strict=True)]
@@ -41,8 +34,7 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
         return replace(first.under(own, beside=beside, billing=setup.billing), energy=first.energy)
     if (warm := setup.warm_of(route.functions)) is not None:
         return replace(function_as_workers(first), price_per_hour=0.0).kept_warm(own, warm.provisioned, first)
-    first = there_before(first)
-    return first.under(own, beside)
+    return first.there_first(route).under(own, beside)
 
 
 def can_be_started(route: Route, setup: TuningSetup) -> bool:
@@ -51,11 +43,11 @@ def can_be_started(route: Route, setup: TuningSetup) -> bool:
     return not fixed and not any("://" in function for function in route.functions) and setup.warm_of(route.functions) is None
 
 
-def usd_of_pings(functions: Sequence[str], warm: WarmEnvironments | None, setup: TuningSetup) -> float:
-    """USD per second of the pings that keep environments of each of these."""
-    if warm is None or not warm.pinged_every:
+def usd_of_pings(route: Route, setup: TuningSetup) -> float:
+    """USD per second of the pings that keep environments of its functions."""
+    if (warm := route.pinged) is None:
         return 0.0
-    sizes, of = (setup.memory_of(function) for function in functions), setup.billing
+    sizes, of = (setup.memory_of(function) for function in route.functions), setup.billing
     return sum(of.prices.pings(warm.pinged, mb, of.architecture) for mb in sizes if mb is not None) / warm.pinged_every
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sluice.batching.documents import PREPARED_WITHIN, Plan, ServiceProfile, already_serving
+from sluice.batching.documents import Plan, ServiceProfile
+from sluice.batching.environments import PREPARED_WITHIN, not_serving
 from sluice.batching.errors import require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import INF
@@ -232,10 +233,9 @@ class _Queue:
 
     def follow(self, plan: Plan, now: float) -> None:
         """This plan is in force from now on, or when environments are there that are started of functions that do not serve yet."""
-        before = set[str]() if self._plan is None else already_serving(self._plan, plan)
-        asked = [route for route in plan.all_routes if route.started or (route.warm and route.warm.pinged_every)]
-        new = [name for route in asked for name in route.functions if name not in before]
-        if self._plan is not None and new:
+        asked = {name for route in plan.all_routes if route.there_first for name in route.functions}
+        new = set[str]() if self._plan is None else asked & not_serving(self._plan, plan)
+        if new:
             sizes = [self._setup.memory_of(name) for name in new]
             init = max((init.mean for mb, init in self._profile.init.items() if mb in sizes), default=0.0)
             self._coming = now + min(init, PREPARED_WITHIN), plan

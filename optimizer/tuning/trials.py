@@ -13,7 +13,8 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sluice.batching.documents import MAX_STARTED, PREPARED_WITHIN, Plan, Prediction, ServiceProfile, percentile_name
+from sluice.batching.documents import MAX_STARTED, Plan, Prediction, ServiceProfile, percentile_name
+from sluice.batching.environments import PREPARED_WITHIN
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation.bill import Bill
@@ -76,7 +77,7 @@ class Trials:
         if serving is not None:
             of = single_route(serving)
             self.warm = set(of.functions)
-            self.kept = dict.fromkeys(of.functions, of.warm.pinged) if of.warm and of.warm.pinged_every else {}
+            self.kept = dict.fromkeys(of.functions, of.pinged.pinged) if of.pinged else {}
         self.hopeless = [
             np.logical_and.reduce(runs) for runs in zip(*([run.broken for run in one.runs] for one in tried), strict=False)
         ]
@@ -184,8 +185,7 @@ class Tried:
     @property
     def _usd_of_pings(self) -> float:
         """USD per request of the pings that keep environments."""
-        of = single_route(self.proposal.plan)
-        return usd_of_pings(of.functions, of.warm or None, self.of.setup) / self.of.rate
+        return usd_of_pings(single_route(self.proposal.plan), self.of.setup) / self.of.rate
 
     def expected_usd(self, requests: float, broken: float) -> float:
         """USD per request of so many, with what it costs to change to it, and with promises that it breaks.
@@ -296,7 +296,7 @@ class Tried:
     def _usd_of_kept(self) -> float:
         """USD for those that its pings start, more than are kept now; or less, as who keeps fewer may have to start them again."""
         of = single_route(self.proposal.plan)
-        number = of.warm.pinged if of.warm and of.warm.pinged_every else 0
+        number = of.pinged.pinged if of.pinged else 0
         others = [abs(number - self.of.kept.get(function, 0)) for function in of.functions]
         return float(Bill.of(self.of.deployment(self.proposal.plan)).cold @ others) if any(others) else 0.0
 

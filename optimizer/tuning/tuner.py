@@ -232,13 +232,13 @@ class Tuner:
                 known = self.setup.memory_of(name) is not None or offered
                 require(known, "plan.function", name, f"a function of {self.setup.function}, or workers that are offered")
             warm = self.setup.warm_of(route.functions)
-            pinged = warm is None and route.warm and route.warm.pinged_every > 0
-            allowed = f"what is there as far as is known: {warm}"
-            require(pinged or (route.warm or None) == warm, "plan.warm", route.warm or None, allowed)
-            if pinged and route.warm:
-                keep_alive = self.setup.environments.keep_alive
+            if warm is None and route.pinged:
+                every, keep_alive = route.pinged.pinged_every, self.setup.environments.keep_alive
                 allowed = f"{keep_alive:g} s at most, for which an unused environment is taken to be kept"
-                require(route.warm.pinged_every <= keep_alive, "plan.warm.pinged_every", route.warm.pinged_every, allowed)
+                require(every <= keep_alive, "plan.warm.pinged_every", every, allowed)
+            else:
+                allowed = f"what is there as far as is known: {warm}"
+                require((route.warm or None) == warm, "plan.warm", route.warm or None, allowed)
 
     # --- what it says
 
@@ -267,7 +267,7 @@ class Tuner:
     def _pings(self) -> float:
         """What the pings of the plan in force cost, USD per second."""
         routes = () if self._plan is None else self._plan.all_routes
-        return sum(usd_of_pings(route.functions, route.warm or None, self.setup) for route in routes)
+        return sum(usd_of_pings(route, self.setup) for route in routes)
 
     @property
     def bias(self) -> float:

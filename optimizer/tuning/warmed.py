@@ -15,10 +15,9 @@ from dataclasses import replace
 import numpy as np
 from msgspec import UNSET, structs
 
-from sluice.batching.documents import MAX_STARTED, Plan, WarmEnvironments
-from sluice.optimizer.recommend.beforehand import at_once
+from sluice.batching.documents import Plan, WarmEnvironments
+from sluice.optimizer.recommend.beforehand import needed_at_once
 from sluice.optimizer.recommend.kept_warm import how_kept, ping_interval
-from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.tuning.canary import single_route
 from sluice.optimizer.tuning.deployments import can_be_started, usd_of_pings
 from sluice.optimizer.tuning.proposal import Proposal
@@ -30,15 +29,15 @@ MOST = 3  # plans that are run with environments kept
 def kept_warm(of: Trials, tried: Sequence[Tried]) -> list[Tried]:
     """The cheapest of those that do not surely keep every promise, and cost less than what does, with environments kept."""
     sure = min((one.price for one in tried if one.keeps), default=np.inf)
-    unsure = sorted((one for one in tried if one.price < sure and not one.keeps), key=lambda one: one.price)
+    known = {one.proposal.plan.digest for one in tried}
     found: list[Tried] = []
-    for one in unsure:
-        warm = None if len(found) == MOST else _may_keep(of, one.proposal.plan)
-        if warm is not None:
-            plan = structs.replace(one.proposal.plan, warm=warm, started=UNSET, digest="")
-            known = any(plan.digest == other.proposal.plan.digest for other in tried)
-            warmed = None if known else of.tried(replace(one.proposal, name=f"{one.proposal.name}, {how_kept(warm)}", plan=plan))
-            found += [] if warmed is None else [warmed]
+    for one in sorted((one for one in tried if one.price < sure and not one.keeps), key=lambda one: one.price):
+        kept = _with_kept(of, one.proposal)
+        warmed = None if kept is None or kept.plan.digest in known else of.tried(kept)
+        if warmed is not None:
+            found.append(warmed)
+        if len(found) == MOST:
+            break
     return found
 
 
@@ -48,31 +47,33 @@ def prepared(of: Trials, best: Tried) -> Proposal:
     They are kept where that costs no more than the premium, as nobody knows when the next burst comes; and else are started where
     a function does not serve yet.
     """
-    plan = structs.replace(best.plan(), started=UNSET)
-    route = single_route(plan)
-    name, warm = best.proposal.name, _may_keep(of, plan)
-    if warm is not None and usd_of_pings(route.functions, warm, of.setup) <= of.settings.premium * best.usd * of.rate:
-        name, plan = f"{name}, {how_kept(warm)}", structs.replace(plan, warm=warm, digest="")
-    elif not route.warm and can_be_started(route, of.setup) and not of.warm.issuperset(route.functions):
-        plan = structs.replace(plan, started=_at_once(of, plan))
-    return replace(best.proposal, name=name, plan=plan)
+    proposal = replace(best.proposal, plan=structs.replace(best.plan(), started=UNSET))
+    route, kept = single_route(proposal.plan), _with_kept(of, proposal)
+    if kept is not None and usd_of_pings(single_route(kept.plan), of.setup) <= of.settings.premium * best.usd * of.rate:
+        return kept
+    if route.warm or not can_be_started(route, of.setup) or of.warm.issuperset(route.functions):
+        return proposal
+    number = _at_once(of, proposal.plan) if kept is None else single_route(kept.plan).there_first
+    return replace(proposal, plan=structs.replace(proposal.plan, started=number))
 
 
-def _may_keep(of: Trials, plan: Plan) -> WarmEnvironments | None:
-    """As many environments of its functions as batches are under way at once; ``None`` where none can be kept, or need be.
+def _with_kept(of: Trials, proposal: Proposal) -> Proposal | None:
+    """With as many environments kept as batches are under way at once; ``None`` where none can be kept, or need be.
 
     Of functions whose cold starts were measured, where a ping comes before an environment is given up.
     """
+    plan = proposal.plan
     route = single_route(plan)
     if route.warm or not can_be_started(route, of.setup):
         return None
     init = of.init(plan)
     every = ping_interval(of.setup.environments.keep_alive, init) if init else None
-    return None if every is None else WarmEnvironments(pinged_every=every, pinged=_at_once(of, plan))
+    if every is None:
+        return None
+    warm = WarmEnvironments(pinged_every=every, pinged=_at_once(of, plan))
+    kept = structs.replace(plan, warm=warm, started=UNSET, digest="")
+    return replace(proposal, name=f"{proposal.name}, {how_kept(warm)}", plan=kept)
 
 
 def _at_once(of: Trials, plan: Plan) -> int:
-    deployment = of.deployment(plan)
-    there = replace(deployment, environments=None, beside=[replace(side, environments=None) for side in deployment.beside])
-    limit = of.setup.environments.concurrency or MAX_STARTED
-    return min(at_once(simulate_deployment(there, of.times, np.random.default_rng(0)), 0.0), limit, MAX_STARTED)
+    return needed_at_once(of.deployment(plan), of.times, of.setup.environments.concurrency)

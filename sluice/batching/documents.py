@@ -43,8 +43,6 @@ MAX_ROUTES = 256
 MAX_CLASSES = 256
 MIN_PING, MAX_PING = 1.0, 86400.0  # s from one ping of a function to the next
 MAX_STARTED = 100  # environments that a buffer starts for a route
-PING_HOLD, PING_HOLD_EACH, LONGEST_PING = 0.05, 0.01, 1.0  # s for which a ping holds its environment: and for each, at most
-PREPARED_WITHIN = 5.0  # s for which a plan waits, at most, for environments of functions that do not serve yet
 MAX_WORKERS = 1024  # of a route
 
 
@@ -320,25 +318,6 @@ def model_of(function: str) -> str:
     return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(PLACEHOLDER, "") or name
 
 
-def held_by_ping(number: int) -> float:
-    """Seconds for which each of so many pings at once holds its environment, until the last has come; one alone need not."""
-    return min(PING_HOLD + PING_HOLD_EACH * number, LONGEST_PING) if number > 1 else 0.0
-
-
-def already_serving(before: Plan, plan: Plan) -> set[str]:
-    """Functions of a plan that have environments of the one before: those of at least half of the share that they are to get."""
-
-    def shares(of: Plan) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for route in of.all_routes:
-            for function in route.functions:
-                found[function] = found.get(function, 0.0) + route.share
-        return found
-
-    had = shares(before)
-    return {function for function, share in shares(plan).items() if had.get(function, 0.0) >= share / 2}
-
-
 def memory_named(function: str, name: str) -> int | None:
     """The memory size in MB at which ``function``, with ``{memory_mb}`` in it, is called ``name``; ``None`` where at none."""
     before, _, after = function.partition(PLACEHOLDER)
@@ -464,6 +443,16 @@ class Route(_Part, frozen=True):
     def functions(self) -> list[str]:
         """The function of each table of ``rule``."""
         return [self.function, *(beside.function for beside in self.beside)]
+
+    @property
+    def pinged(self) -> WarmEnvironments | None:
+        """What the buffer keeps of each function by pings."""
+        return self.warm if self.warm and self.warm.pinged_every else None
+
+    @property
+    def there_first(self) -> int:
+        """How many environments of each function the buffer has there before requests ask for them."""
+        return self.pinged.pinged if self.pinged else self.started or 0
 
     @property
     def alone(self) -> tuple[str, float]:

@@ -27,8 +27,6 @@ from sluice.batching.documents import (
     ServiceTime,
     Slo,
     WarmEnvironments,
-    already_serving,
-    held_by_ping,
     quantile_of,
     read,
     write,
@@ -612,22 +610,3 @@ def test_a_profile_behind_a_buffer_has_every_overhead_longer_and_nothing_else() 
     for profile, seconds in ((near, -1.0), (near, float("inf")), (linear, 0.1)):
         with pytest.raises(InvalidInput, match="overhead: .* is not allowed"):
             profile.behind(seconds)
-
-
-def test_functions_have_the_environments_of_a_plan_before_where_they_had_half_of_their_share():
-    table = PolicyDocument.of(constructors.greedy(4))
-
-    def of(**shares):
-        routes = [Route(name, name, table, share) for name, share in shares.items()]
-        return Plan(model="m", routes=routes) if len(routes) > 1 else Plan(model="m", function=routes[0].function, policy=table)
-
-    assert already_serving(of(f=1.0), of(f=0.95, g=0.05)) == {"f"}
-    assert already_serving(of(f=0.95, g=0.05), of(g=1.0)) == set()
-    assert already_serving(of(f=0.5, g=0.5), of(g=1.0)) == {"g"}
-    beside = Plan(model="m", function="f", policy=table, beside=[Beside("g", table)])
-    assert already_serving(beside, of(g=1.0)) == {"g"} and already_serving(of(g=1.0), beside) == {"g"}
-
-
-@pytest.mark.parametrize(("number", "seconds"), [(1, 0.0), (2, 0.07), (10, 0.15), (100, 1.0)])
-def test_pings_hold_their_environments_until_the_last_has_come(number, seconds):
-    assert held_by_ping(number) == pytest.approx(seconds)

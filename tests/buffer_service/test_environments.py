@@ -10,7 +10,8 @@ import pytest
 from msgspec import structs
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import PREPARED_WITHIN, Beside, Plan, PolicyDocument, Route, WarmEnvironments, held_by_ping
+from sluice.batching.documents import Beside, Plan, PolicyDocument, Route, WarmEnvironments
+from sluice.batching.environments import PREPARED_WITHIN, held_by_ping
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.environments import ASKED, READY_WITHIN, TURN
