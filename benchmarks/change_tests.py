@@ -57,7 +57,7 @@ PROCESSES: dict[str, ArrivalProcess] = {
 }
 LATE_BATCHES, SERVED_BATCHES = usually((500_000, 300_000), smoke=(2_000, 2_000))  # at which nothing changes
 SCVS = (0.0025, 0.01, 0.04, 0.1, 0.2, 0.5)
-RATIOS = (1.25, 1.5, 2.0, 1 / 1.5)
+RATIOS = (1.25, 1.5, 2.0, 3.0, 1 / 1.5)
 HOW_LATE = ("each request by itself", "all of a batch together", "ten batches in a row, all late")
 Times = Iterator[Array]
 
@@ -331,7 +331,7 @@ def _slow_by(factor: float, profile: ServiceProfile, scv: float, slow: float, ru
         watch = ServiceWatch(profile)
         watch.see(list(_batches(scv, 1.0, slow, 1000, 2 * seed)))
         watch.clear()
-        changed = _batches(scv, factor, slow, 2000, 2 * seed + 1)
+        changed = _batches(scv, factor, slow, 2000, 2 * seed + 1, begin=1000)
         after.append(next((i + 1.0 for i, batch in enumerate(changed) if _spoke(watch, batch)), np.inf))
     return _two(after)
 
@@ -342,14 +342,15 @@ def _point(size: int, sample: Array) -> ProfilePoint:
     return ProfilePoint(512, size, time, mean, 0.002)
 
 
-def _batches(scv: float, factor: float, slow: float, n: int, seed: int) -> Iterator[MeasuredBatch]:
+def _batches(scv: float, factor: float, slow: float, n: int, seed: int, begin: int = 0) -> Iterator[MeasuredBatch]:
+    """Ten a second, none beside another but one in fifty; the first is that of number ``begin``."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 9, n)
     seconds = factor * (0.01 + 0.004 * sizes) * rng.gamma(1 / scv, scv, n) * np.where(rng.random(n) < slow, 10.0, 1.0)
     overhead = 0.002 * rng.gamma(4.0, 0.25, n)
     for i in range(n):
         own = float(seconds[i])
-        yield MeasuredBatch(i / 10, "", 0, "f-512", "", int(sizes[i]), own + float(overhead[i]), own, own, False, 0, ())
+        yield MeasuredBatch((begin + i) / 10, "", 0, "f-512", "", int(sizes[i]), own + float(overhead[i]), own, own, False, 0, ())
 
 
 TABLES = ("rate", "burstiness", "promise", "service")

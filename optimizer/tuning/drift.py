@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from math import log, nan
+from math import inf, log, nan
 from typing import Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 from sluice.optimizer.tuning.changes import Alarm
 from sluice.optimizer.tuning.level_scan import Found, LevelScan
-from sluice.optimizer.tuning.step_sum import StepSum
+from sluice.optimizer.tuning.step_sum import BY_ITSELF, StepSum
 
 LEAST_RATIO = 1.1
 RUN_LENGTH = 1e6  # batches
@@ -38,8 +38,9 @@ class ServiceWatch:
 
     The logarithm of a batch's time over that of its size in the profile is scanned for a level other than 0 (``level_scan``), and
     summed against a step of a factor of 1.5 (``step_sum``), which is the sooner told; for the function's own time (alarm
-    ``service``) and for that of the invocation (``invocation``), by memory size. Cold batches and those of which a request failed
-    are left out, and so are sizes of which the profile does not speak.
+    ``service``) and for that of the invocation (``invocation``), by memory size. What holds up one batch holds up those that run
+    beside it: one that began after the others had ended counts twice among the eight that the sums take at the least. Cold batches
+    and those of which a request failed are left out, and so are sizes of which the profile does not speak.
 
     Parameters
     ----------
@@ -71,7 +72,7 @@ class ServiceWatch:
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches in the order of their ends."""
-        found: dict[int, list[tuple[float, float, float]]] = {}  # ends, logarithms of the ratios of both times
+        found: dict[int, list[tuple[float, float, float, float]]] = {}  # ends, seconds, logarithms of the ratios of both times
         of: dict[str, tuple[int, _Expected] | None] = {}
         for batch in batches:
             if batch.cold or not batch.served or not 0 < batch.seconds < np.inf:
@@ -84,18 +85,21 @@ class ServiceWatch:
             memory_mb, expected = watched
             own = log(batch.service) - expected.service[batch.size - 1] if batch.service > 0 else nan
             invocation = log(batch.seconds) - expected.invocation[batch.size - 1]
-            found.setdefault(memory_mb, []).append((batch.ended_at, own, invocation))
+            found.setdefault(memory_mb, []).append((batch.ended_at, batch.seconds, own, invocation))
         for memory_mb, rows in found.items():
-            ended, *ratios = np.array(rows).T
+            ended, seconds, *ratios = np.array(rows).T
             _, service, invocation = self._scans[memory_mb]
-            self._look("service", memory_mb, ended, ratios[0], service)
-            self._look("invocation", memory_mb, ended, ratios[1], invocation)
+            self._look("service", memory_mb, ended, seconds, ratios[0], service)
+            self._look("invocation", memory_mb, ended, seconds, ratios[1], invocation)
 
-    def _look(self, kind: Literal["service", "invocation"], memory_mb: int, ended: Array, logs: Array, level: _Level) -> None:
+    def _look(
+        self, kind: Literal["service", "invocation"], memory_mb: int, ended: Array, seconds: Array, logs: Array, level: _Level
+    ) -> None:
         known = ~np.isnan(logs)
         ended, values = ended[known], logs[known]
+        counting = level.counting(ended - seconds[known], ended)
         while len(values):
-            found = level.see(values)
+            found = level.see(values, counting)
             level.ended.extend(ended[: None if found is None else found.consumed].tolist())
             if found is None:
                 return
@@ -109,7 +113,7 @@ class ServiceWatch:
                 f"{found.length} batches ({before:.3g} times before)"
             )
             self.alarm = Alarm(kind, at, before, after, words, since)
-            ended, values = ended[found.consumed :], values[found.consumed :]
+            ended, values, counting = (each[found.consumed :] for each in (ended, values, counting))
 
     def _of(self, function: str) -> tuple[int, _Expected] | None:
         memory_mb = called_at(self.profile, function)
@@ -136,10 +140,19 @@ class _Level:
         self._scan.restart(0.0, FIRM)
         self._sum = StepSum(log(STEP) / spread, SHARED * run_length, HORIZON)
         self._sum.dispersion.begin(1.0, EXPECTED_WEIGHT)
+        self._until = -inf  # s: the end of the last batch that was by itself
 
-    def see(self, logs: Array) -> Found | None:
+    def counting(self, began: Array, ended: Array) -> Array:
+        """For how many each batch counts (``step_sum``); s, in the order of their ends, by which the most are by themselves."""
+        counting = np.ones(len(ended))
+        for i, (begin, end) in enumerate(zip(began.tolist(), ended.tolist(), strict=True)):
+            if begin >= self._until:
+                counting[i], self._until = BY_ITSELF, end
+        return counting
+
+    def see(self, logs: Array, counting: Array) -> Found | None:
         """Take in what either test does up to its change, the sooner one's; both then hold what comes against its level."""
-        found = self._sum.see(_clipped(logs, CLIPPED_IN_SUM) / self._spread)
+        found = self._sum.see(_clipped(logs, CLIPPED_IN_SUM) / self._spread, counting)
         if found is not None:
             logs = logs[: found.consumed]
             found = found._replace(before=found.before * self._spread, after=found.after * self._spread)

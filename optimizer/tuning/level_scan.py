@@ -33,7 +33,7 @@ special = module_when_asked("sluice.optimizer.special_functions")
 
 PARTS = 16  # of which the longest window of a doubling is made
 FEWEST_PARTS = 8  # of which the shortest is: a stall, or what comes after it, is no level
-FEWEST_OF = (8, 4, 8)  # values that a new level rests on, by family: a count holds several arrivals
+FEWEST_OF = (4, 4, 8)  # values that a new level rests on, by family: a count holds several arrivals
 PART_DOUBLINGS = 3  # of a part, in the shortest; longer ones are looked up as one more
 DOUBLINGS = SCALES - 5  # of a value, at most, in a part
 TESTS = 17  # windows a value, at most

@@ -148,16 +148,16 @@ class LiveProfile:
     def restart(self, since: float) -> None:
         """Forget what ended before ``since``, s: the times of the function are others since then.
 
-        Of ``FEWEST`` batches or less since then the first may still be of before, for no change is noticed by fewer: the last
-        ``RESTARTED`` stay, and count, as else nothing would be known but the times of before. Where there was no profile, what was
-        learned until now is known before: sizes that have not come again since then keep its curve.
+        The first since then may still be of before, as nobody knows to a batch, and is forgotten too; but the last ``RESTARTED``
+        stay in any case, and count, as else nothing would be known but the times of before. Where there was no
+        profile, what was learned until now is known before: sizes that have not come again since then keep its curve.
         """
         if self._learned:
             self.known = self.profile()
         ended = sorted(end for setting in self._settings.values() for end in setting.ends)
-        if sum(end >= since for end in ended) <= FEWEST:
-            since = (ended[-RESTARTED:] or [since])[0]
-            self._fewest = RESTARTED
+        told = [end for end in ended if end >= since]
+        since = (told[1:] if len(told) > RESTARTED else ended[-RESTARTED:] or [since])[0]
+        self._fewest = RESTARTED
         for key in [key for key, setting in self._settings.items() if not setting.forget(since)]:
             del self._settings[key]
 

@@ -4,7 +4,8 @@ Of values that are normal about the level with variance ``phi``, one of them add
 and a sum that falls below nought begins again there. It is told when a sum passes a threshold; for a step of that size nothing that
 has as few false alarms is told sooner. ``phi`` is that of sums of eight, as it is measured (``dispersion``), so that values may
 depend on their neighbours, and the threshold half the square of Student's quantile for its degrees of freedom. No value adds more
-than an eighth of it: it takes eight at the least.
+than an eighth of it, or than a fourth where it is by itself: it takes eight at the least that may have one cause, or four that have
+none in common.
 
 References: Page, Biometrika 41 (1954) 100; Lorden, Ann. Math. Statist. 42 (1971) 1897, for the least delay.
 """
@@ -22,6 +23,7 @@ from sluice.optimizer.tuning.dispersion import WINSOR, Dispersion, differ, estim
 from sluice.optimizer.tuning.level_scan import FEWEST_PARTS, Found, thresholds_for
 
 SCALE = 3  # doublings: sums of eight values tell the dispersion
+BY_ITSELF = 2.0  # values for which one counts that shares no cause with those before it
 
 
 class StepSum:
@@ -49,10 +51,13 @@ class StepSum:
         self.level = level
         self._sums[:] = 0.0
 
-    def see(self, values: Array) -> Found | None:
-        """Take in values up to the first change, after which ``values[consumed:]`` are to be seen, against the new level."""
+    def see(self, values: Array, counting: Array) -> Found | None:
+        """Take in values up to the first change, after which ``values[consumed:]`` are to be seen, against the new level.
+
+        ``counting``, of the same shape, is for how many each counts, of the eight that it takes: 1, or ``BY_ITSELF``.
+        """
         thresholds = thresholds_for(self._run_length, tests=1)
-        consumed = _add(values, self.level, self._step, thresholds, self._sums, self.dispersion)
+        consumed = _add(values, counting, self.level, self._step, thresholds, self._sums, self.dispersion)
         if consumed < 0:
             return None
         _, total, length = self._sums[int(np.argmax(self._sums[:, 0]))].tolist()
@@ -62,7 +67,7 @@ class StepSum:
 
 
 @compiled
-def _add(values: Array, level: float, step: float, thresholds: Array, sums: Array, held: Dispersion) -> int:
+def _add(values: Array, counting: Array, level: float, step: float, thresholds: Array, sums: Array, held: Dispersion) -> int:
     """How many values are taken in when a change is found, -1 where none is; ``sums``: ratio, sum and number since it was 0."""
     for i in range(len(values)):
         differ(values[i], 0, WINSOR, held)
@@ -73,7 +78,7 @@ def _add(values: Array, level: float, step: float, thresholds: Array, sums: Arra
             if held.stale[0]:
                 estimate(held)
             threshold = thresholds[min(int(held.known[SCALE]), len(thresholds) - 1)]
-            sums[side, 0] += min(step * (beyond - step / 2) / held.phi[SCALE], threshold / FEWEST_PARTS)
+            sums[side, 0] += min(step * (beyond - step / 2) / held.phi[SCALE], counting[i] * threshold / FEWEST_PARTS)
             if sums[side, 0] <= 0:
                 sums[side, 0] = sums[side, 1] = sums[side, 2] = 0.0
                 continue

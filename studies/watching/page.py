@@ -95,7 +95,9 @@ def what_is_watched() -> list[str]:
             (`python -m benchmarks rate_step`: 0.73 to 0.83 of the true rate was told after a step of three of Poisson arrivals
             before this, 0.93 to 1.02 with it).""",
             """**One outlier is no change.** No window is shorter than eight counts, no sum passes in fewer than eight
-            batches, and a batch that took ten times as long says no more than one that took two or three times as long.""",
+            batches, and a batch that took ten times as long says no more than one that took two or three times as long. What
+            holds up one batch holds up those that run beside it: one that began after the others had ended counts for two, so
+            that where batches come one after another four can be enough.""",
             """**Silence says nothing of burstiness.** Pairs of counts in which no request came are left out.""",
             """**All late together is one event.** `PromiseWatch` counts by batch, so that it does not matter how those of
             one batch depend on each other. Where late batches come in runs it bets less. Requests that failed (5xx) were not
@@ -206,8 +208,9 @@ def of_batches(cells: Sequence[Cell]) -> list[str]:
         """
         *Least* is what no test with one false alarm in a million batches can do without in the mean, of independent batches
         whose logarithms are normal (Lorden's bound, log 10⁶ over the divergence; a median lies below a mean). So whatever the
-        test, a factor of 1.5 can be noticed within ten batches up to an SCV of 0.05 and not beyond. No sum passes in fewer than
-        eight, however surely, so that a few long batches in a row are no change.""",
+        test, a factor of 1.5 can be noticed within ten batches up to an SCV of 0.05 and not beyond. However surely, no
+        sum passes in fewer than four batches of which none ran beside another, as these but for one in fifty, or in fewer than
+        eight that all ran side by side: what holds up some of these is no change.""",
     ]
 
 
@@ -225,7 +228,8 @@ def the_profile() -> list[str]:
             """A size that was seen has its own mean, as far as its error allows; sizes and memory sizes that were not seen
             keep the profile's curve, at the ratio of their neighbours. Quantiles are the sample's from 20 batches on. The
             last 256 batches of a setting count, of 512 settings at most.""",
-            """`restart(since)` forgets what was before an alarm; fewer than eight batches change nothing.""",
+            """Fewer than eight batches change nothing. `restart(since)` forgets what was before an alarm, and the first since
+            then, which may be of before too; then four are enough.""",
             """Without a profile (`LiveProfile(function="mlp-{memory_mb}")`) a size counts from eight batches on, and nothing
             is said of larger batches than were seen: plans begin without batching. What was learned before `restart` is then
             the profile that was known, so that sizes that have not come since keep its curve.""",

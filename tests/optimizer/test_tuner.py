@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from msgspec import UNSET, structs
+from scipy.stats import binom
 
 from sluice.batching.documents import (
     Beside,
@@ -504,7 +505,10 @@ def test_service_times_that_creep_by_less_than_an_alarm_tells_of_are_followed() 
     run = simulate_control(setup, times, changes=creeping)
     assert len([decision for decision in run.decisions if "take another time than before" in decision.trigger.words]) >= 5
     windows = ((run.arrival_times - run.arrival_times[0]) // 300).astype(int)
-    assert max((run.latency[windows == window] > slo.latency).mean() for window in range(windows.max())) <= 0.05
+    late = [run.latency[windows == window] > slo.latency for window in range(windows.max())]
+    assert np.mean([window.mean() for window in late]) <= 0.025
+    # Of none more than chance makes of the twentieth that is allowed, one-sided with 95 %.
+    assert min(binom.sf(window.sum() - 1, len(window), 0.05) for window in late) > 0.05
 
 
 def test_batches_that_take_another_time_again_and_again_ask_ever_more_seldom_while_the_plan_is_right() -> None:
