@@ -38,9 +38,9 @@ class ServiceWatch:
 
     The logarithm of a batch's time over that of its size in the profile is scanned for a level other than 0 (``level_scan``), and
     summed against a step of a factor of 1.5 (``step_sum``), which is the sooner told; for the function's own time (alarm
-    ``service``) and for that of the invocation (``invocation``), by memory size. What holds up one batch holds up those that run
-    beside it: one that began after the others had ended counts twice among the eight that the sums take at the least. Cold batches
-    and those of which a request failed are left out, and so are sizes of which the profile does not speak.
+    ``service``) and for that of the invocation (``invocation``), by memory size. What holds up one batch may hold up those that run
+    beside it: of batches that overlap one counts twice among the eight that the sums take at the least, so that it takes four where
+    none does. Cold batches and those of which a request failed are left out, and so are sizes of which the profile does not speak.
 
     Parameters
     ----------
@@ -143,7 +143,10 @@ class _Level:
         self._until = -inf  # s: the end of the last batch that was by itself
 
     def counting(self, began: Array, ended: Array) -> Array:
-        """For how many each batch counts (``step_sum``); s, in the order of their ends, by which the most are by themselves."""
+        """For how many each batch counts (``step_sum``): more where it overlaps none that does, as the most do by their ends (s).
+
+        While a clock that was set back is not where it was, each counts for one.
+        """
         counting = np.ones(len(ended))
         for i, (begin, end) in enumerate(zip(began.tolist(), ended.tolist(), strict=True)):
             if begin >= self._until:

@@ -1,11 +1,11 @@
 """Has the mean of a sequence left a known level by a step, up or down? Page's sums (docs/model.md, section 10).
 
 Of values that are normal about the level with variance ``phi``, one of them adds its log-likelihood ratio of a level a step away,
-and a sum that falls below nought begins again there. It is told when a sum passes a threshold; for a step of that size nothing that
-has as few false alarms is told sooner. ``phi`` is that of sums of eight, as it is measured (``dispersion``), so that values may
-depend on their neighbours, and the threshold half the square of Student's quantile for its degrees of freedom. No value adds more
-than an eighth of it, or than a fourth where it is by itself: it takes eight at the least that may have one cause, or four that have
-none in common.
+over the threshold, and a sum that falls below nought begins again there. It is told when a sum reaches 1; for a step of that size
+nothing that has as few false alarms is told sooner. ``phi`` is that of sums of eight, as it is measured (``dispersion``), so that
+values may depend on their neighbours, and the threshold half the square of Student's quantile for its degrees of freedom. No value
+adds more than an eighth, or than a fourth where it is by itself: it takes seven at the least that may have one cause, of which one
+is by itself, or four that have none in common.
 
 References: Page, Biometrika 41 (1954) 100; Lorden, Ann. Math. Statist. 42 (1971) 1897, for the least delay.
 """
@@ -23,6 +23,7 @@ from sluice.optimizer.tuning.dispersion import WINSOR, Dispersion, differ, estim
 from sluice.optimizer.tuning.level_scan import FEWEST_PARTS, Found, thresholds_for
 
 SCALE = 3  # doublings: sums of eight values tell the dispersion
+ENOUGH = 1.0 - 1e-9  # thresholds, as eighths are rounded
 BY_ITSELF = 2.0  # values for which one counts that shares no cause with those before it
 
 
@@ -78,12 +79,12 @@ def _add(values: Array, counting: Array, level: float, step: float, thresholds: 
             if held.stale[0]:
                 estimate(held)
             threshold = thresholds[min(int(held.known[SCALE]), len(thresholds) - 1)]
-            sums[side, 0] += min(step * (beyond - step / 2) / held.phi[SCALE], counting[i] * threshold / FEWEST_PARTS)
+            sums[side, 0] += min(step * (beyond - step / 2) / (held.phi[SCALE] * threshold), counting[i] / FEWEST_PARTS)
             if sums[side, 0] <= 0:
                 sums[side, 0] = sums[side, 1] = sums[side, 2] = 0.0
                 continue
             sums[side, 1] += values[i]
             sums[side, 2] += 1
-            if sums[side, 0] >= threshold:
+            if sums[side, 0] >= ENOUGH:
                 return i + 1
     return -1

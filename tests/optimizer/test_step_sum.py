@@ -64,6 +64,13 @@ def test_seven_values_however_large_are_no_step() -> None:
     assert see(test, np.full(7, 1e6)) is None
 
 
+def test_of_values_beside_one_that_is_by_itself_it_takes_seven() -> None:
+    for n, told_of in ((6, False), (7, True)):
+        counting = np.ones(n)
+        counting[0] = BY_ITSELF
+        assert (told(1.0, 1e6).see(np.full(n, 1e6), counting) is not None) == told_of
+
+
 def test_of_values_by_themselves_it_takes_four_and_not_three() -> None:
     assert see(told(1.0, 1e6), np.full(3, 1e6), BY_ITSELF) is None
     found = see(told(1.0, 1e6), np.full(4, 1e6), BY_ITSELF)
