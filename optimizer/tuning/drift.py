@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from math import inf, log, nan
 from typing import Literal
 
@@ -25,7 +26,9 @@ SHARED = 4  # scan and sums of two times share what false alarms are allowed
 STEP = 1.5  # ratio for which the sums wait that are quickest there
 CLIPPED = 0.7  # of a logarithm, at most: a batch that took ten times as long says no more than one that took twice as long
 NEAR_CLIPPED = 0.95 * CLIPPED  # a level beyond it may be of any more
+CLIPPED_IN_DATE = 2.0  # where what is soon told is parted from what was before, which may have been above the profile too
 CLIPPED_IN_SUM = 1.0  # where a batch adds little at the most, and several long ones in a row are needed
+FEWEST_SINCE = 4  # batches of the new level
 LEAST_SPREAD = 0.1  # of the logarithm of one time, before it is measured
 EXPECTED_WEIGHT = 16.0  # differences that the spread of the profile stands for
 HORIZON = 9  # doublings of a batch: what varies more slowly is a drift
@@ -102,15 +105,18 @@ class ServiceWatch:
             found = level.see(values, counting)
             level.ended.extend(ended[: None if found is None else found.consumed].tolist())
             if found is None:
+                level.logs.extend(_clipped(values, CLIPPED_IN_DATE).tolist())
                 return
-            at, since = level.ended[-1], level.ended[-min(found.length, len(level.ended))]  # which may be of an earlier call
+            level.logs.extend(_clipped(values[: found.consumed], CLIPPED_IN_DATE).tolist())
+            length = level.length_of(found)
+            at, since = level.ended[-1], level.ended[-length]  # which may be of an earlier call
             before, after = float(np.exp(found.before)), float(np.exp(found.after))
             what = "function's own time" if kind == "service" else "invocation"
             bound = "at least " if found.after > NEAR_CLIPPED else "at most " if found.after < -NEAR_CLIPPED else ""
             where = f"at {memory_mb} MB the" if self.profile.memory_sizes else "the"  # of which a linear law names none
             words = (
                 f"{where} {what} took {bound}{after:.3g} times as long as the profile says in the last "
-                f"{found.length} batches ({before:.3g} times before)"
+                f"{length} batches ({before:.3g} times before)"
             )
             self.alarm = Alarm(kind, at, before, after, words, since)
             ended, values, counting = (each[found.consumed :] for each in (ended, values, counting))
@@ -135,6 +141,7 @@ class _Level:
     def __init__(self, spread: float, least: float, run_length: float) -> None:
         self._spread = spread
         self.ended: deque[float] = deque(maxlen=1 << HORIZON)  # of the latest batches, s
+        self.logs: deque[float] = deque(maxlen=1 << HORIZON)  # of the same
         self._scan = LevelScan("gaussian", least, run_length, HORIZON)
         self._scan.dispersion.begin(spread**2, EXPECTED_WEIGHT)
         self._scan.restart(0.0, FIRM)
@@ -152,6 +159,14 @@ class _Level:
             if begin >= self._until:
                 counting[i], self._until = BY_ITSELF, end
         return counting
+
+    def length_of(self, found: Found) -> int:
+        """How many of the batches since a change that was found are the most likely to be of the new level, at least a few."""
+        n = min(found.length, len(self.logs))
+        beyond = np.cumsum(np.array([*islice(reversed(self.logs), n)]) - found.before)
+        fewest = min(FEWEST_SINCE, n)
+        lengths = np.arange(fewest, n + 1)
+        return int(lengths[np.argmax(beyond[fewest - 1 :] ** 2 / lengths)])
 
     def see(self, logs: Array, counting: Array) -> Found | None:
         """Take in what either test does up to its change, the sooner one's; both then hold what comes against its level."""

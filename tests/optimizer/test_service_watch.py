@@ -56,6 +56,17 @@ def test_five_batches_that_one_stall_holds_up_are_no_change(seed: int) -> None:
     assert watch.alarm is None
 
 
+def test_batches_of_before_that_took_somewhat_longer_than_the_profile_says_are_not_dated_into_the_change() -> None:
+    """As where a way that the profile does not know adds to short batches: the last eight hold some of these, up to all four."""
+    for seed in range(20):
+        watch = ServiceWatch(profile())
+        watch.see(batches(500, seed))
+        watch.see(batches(4, seed + 100, 1.2, begin=51.0))
+        for batch in batches(5, seed + 200, 3.3, begin=60.0):
+            watch.see([batch] if watch.alarm is None else [])
+        assert watch.alarm is not None and watch.alarm.since > 51.1  # of before two at the most, where three were enough to tell
+
+
 def test_while_the_clock_is_not_where_it_was_before_it_was_set_back_a_change_is_noticed_all_the_same() -> None:
     watch = ServiceWatch(profile())
     watch.see(batches(500, 1, begin=3600.0))
