@@ -201,7 +201,13 @@ def test_the_documented_user_has_the_commands_that_are_used_and_no_more():
     assert granted == used
 
 
-async def test_tls_is_spoken_and_a_certificate_of_somebody_else_is_not_believed(function, certificate, tls, redis_server):
+@pytest.fixture
+def patient(monkeypatch):
+    """A busy machine stands still for a second, in which a command is given up."""
+    monkeypatch.setattr(redis_servers, "COMMAND_TIMEOUT", 10.0)
+
+
+async def test_tls_is_spoken_and_a_certificate_of_somebody_else_is_not_believed(function, certificate, tls, patient):
     with RedisServer(port=0) as server:
         async with moving_address(server.port, tls) as address:
             url = f"rediss://127.0.0.1:{address.port}/0"
@@ -216,8 +222,7 @@ async def test_a_certificate_of_another_host_is_not_believed(certificate, tls):
     assert "certificate is not valid for 'localhost'" in said
 
 
-async def test_who_is_asked_for_a_certificate_shows_the_one_that_the_url_names(function, certificate, tls, monkeypatch):
-    monkeypatch.setattr(redis_servers, "COMMAND_TIMEOUT", 10.0)  # a busy machine stands still for a second
+async def test_who_is_asked_for_a_certificate_shows_the_one_that_the_url_names(function, certificate, tls, patient):
     tls.verify_mode = ssl.CERT_REQUIRED
     tls.load_verify_locations(certificate[1])
     key, cert = certificate
@@ -297,7 +302,7 @@ async def _serves_a_request(url, function):
 
 
 @pytest.mark.full
-async def test_a_cluster_behind_tls_and_a_user_is_followed_from_server_to_server(certificate, tls, function):
+async def test_a_cluster_behind_tls_and_a_user_is_followed_from_server_to_server(certificate, tls, function, patient):
     """As ElastiCache Serverless: cluster mode, TLS, a user; here each server is behind a proxy that it announces as itself."""
     with cluster() as running:
         async with AsyncExitStack() as stack:
@@ -320,7 +325,7 @@ async def test_a_cluster_behind_tls_and_a_user_is_followed_from_server_to_server
 
 
 @pytest.mark.full
-async def test_a_server_that_speaks_tls_itself_is_served(certificate, function):
+async def test_a_server_that_speaks_tls_itself_is_served(certificate, function, patient):
     """With a server that has TLS, as Debian's, named by ``SLUICE_REDIS_SERVER``; the embedded one has none."""
     key, cert = map(str, certificate)
     with RedisServer(port=0) as plain:
