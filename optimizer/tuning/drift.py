@@ -17,6 +17,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 from sluice.optimizer.tuning.changes import Alarm
 from sluice.optimizer.tuning.level_scan import Found, LevelScan
+from sluice.optimizer.tuning.live_profile import RESTARTED
 from sluice.optimizer.tuning.step_sum import BY_ITSELF, StepSum
 
 LEAST_RATIO = 1.1
@@ -28,7 +29,6 @@ CLIPPED = 0.7  # of a logarithm, at most: a batch that took ten times as long sa
 NEAR_CLIPPED = 0.95 * CLIPPED  # a level beyond it may be of any more
 CLIPPED_IN_DATE = 2.0  # where what is soon told is parted from what was before, which may have been above the profile too
 CLIPPED_IN_SUM = 1.0  # where a batch adds little at the most, and several long ones in a row are needed
-FEWEST_SINCE = 4  # batches of the new level
 LEAST_SPREAD = 0.1  # of the logarithm of one time, before it is measured
 EXPECTED_WEIGHT = 16.0  # differences that the spread of the profile stands for
 HORIZON = 9  # doublings of a batch: what varies more slowly is a drift
@@ -71,7 +71,7 @@ class ServiceWatch:
             not profile.sizes, "profile.sizes", len(profile.sizes), "none: a measured batch does not tell those of its requests"
         )
         self.profile = profile
-        self._scans: dict[int, tuple[_Expected, _Level, _Level]] = {}
+        self._scans: dict[int, tuple[_Expected, _Overlaps, _Level, _Level]] = {}
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches in the order of their ends."""
@@ -91,32 +91,28 @@ class ServiceWatch:
             found.setdefault(memory_mb, []).append((batch.ended_at, batch.seconds, own, invocation))
         for memory_mb, rows in found.items():
             ended, seconds, *ratios = np.array(rows).T
-            _, service, invocation = self._scans[memory_mb]
-            self._look("service", memory_mb, ended, seconds, ratios[0], service)
-            self._look("invocation", memory_mb, ended, seconds, ratios[1], invocation)
+            _, overlaps, service, invocation = self._scans[memory_mb]
+            counting = overlaps.counting(ended - seconds, ended)
+            self._look("service", memory_mb, ended, ratios[0], counting, service)
+            self._look("invocation", memory_mb, ended, ratios[1], counting, invocation)
 
     def _look(
-        self, kind: Literal["service", "invocation"], memory_mb: int, ended: Array, seconds: Array, logs: Array, level: _Level
+        self, kind: Literal["service", "invocation"], memory_mb: int, ended: Array, logs: Array, counting: Array, level: _Level
     ) -> None:
         known = ~np.isnan(logs)
-        ended, values = ended[known], logs[known]
-        counting = level.counting(ended - seconds[known], ended)
+        ended, values, counting = ended[known], logs[known], counting[known]
         while len(values):
-            found = level.see(values, counting)
-            level.ended.extend(ended[: None if found is None else found.consumed].tolist())
+            found = level.see(ended, values, counting)
             if found is None:
-                level.logs.extend(_clipped(values, CLIPPED_IN_DATE).tolist())
                 return
-            level.logs.extend(_clipped(values[: found.consumed], CLIPPED_IN_DATE).tolist())
-            length = level.length_of(found)
-            at, since = level.ended[-1], level.ended[-length]  # which may be of an earlier call
+            at, since = level.ended[-1], level.ended[-found.length]  # which may be of an earlier call
             before, after = float(np.exp(found.before)), float(np.exp(found.after))
             what = "function's own time" if kind == "service" else "invocation"
             bound = "at least " if found.after > NEAR_CLIPPED else "at most " if found.after < -NEAR_CLIPPED else ""
             where = f"at {memory_mb} MB the" if self.profile.memory_sizes else "the"  # of which a linear law names none
             words = (
                 f"{where} {what} took {bound}{after:.3g} times as long as the profile says in the last "
-                f"{length} batches ({before:.3g} times before)"
+                f"{found.length} batches ({before:.3g} times before)"
             )
             self.alarm = Alarm(kind, at, before, after, words, since)
             ended, values, counting = (each[found.consumed :] for each in (ended, values, counting))
@@ -131,22 +127,14 @@ class ServiceWatch:
                 return None
             expected = _Expected(service_times_up_to(self.profile, memory_mb, self.profile.max_batch_size or LARGEST_BATCH))
             service, invocation = (_Level(expected.spread, self._least, self._run_length) for _ in range(2))
-            self._scans[memory_mb] = expected, service, invocation
+            self._scans[memory_mb] = expected, _Overlaps(), service, invocation
         return memory_mb, self._scans[memory_mb][0]
 
 
-class _Level:
-    """Both tests of one sequence of logarithms. The sums see them over what one of them spreads, by the profile."""
+class _Overlaps:
+    """Which batches of a function ran beside others."""
 
-    def __init__(self, spread: float, least: float, run_length: float) -> None:
-        self._spread = spread
-        self.ended: deque[float] = deque(maxlen=1 << HORIZON)  # of the latest batches, s
-        self.logs: deque[float] = deque(maxlen=1 << HORIZON)  # of the same
-        self._scan = LevelScan("gaussian", least, run_length, HORIZON)
-        self._scan.dispersion.begin(spread**2, EXPECTED_WEIGHT)
-        self._scan.restart(0.0, FIRM)
-        self._sum = StepSum(log(STEP) / spread, SHARED * run_length, HORIZON)
-        self._sum.dispersion.begin(1.0, EXPECTED_WEIGHT)
+    def __init__(self) -> None:
         self._until = -inf  # s: the end of the last batch that was by itself
 
     def counting(self, began: Array, ended: Array) -> Array:
@@ -160,25 +148,43 @@ class _Level:
                 counting[i], self._until = BY_ITSELF, end
         return counting
 
-    def length_of(self, found: Found) -> int:
-        """How many of the batches since a change that was found are the most likely to be of the new level, at least a few."""
-        n = min(found.length, len(self.logs))
-        beyond = np.cumsum(np.array([*islice(reversed(self.logs), n)]) - found.before)
-        fewest = min(FEWEST_SINCE, n)
-        lengths = np.arange(fewest, n + 1)
-        return int(lengths[np.argmax(beyond[fewest - 1 :] ** 2 / lengths)])
 
-    def see(self, logs: Array, counting: Array) -> Found | None:
+class _Level:
+    """Both tests of one sequence of logarithms. The sums see them over what one of them spreads, by the profile."""
+
+    def __init__(self, spread: float, least: float, run_length: float) -> None:
+        self._spread = spread
+        self.ended: deque[float] = deque(maxlen=1 << HORIZON)  # of the latest batches, s
+        self._logs: deque[float] = deque(maxlen=1 << HORIZON)  # of the same
+        self._scan = LevelScan("gaussian", least, run_length, HORIZON)
+        self._scan.dispersion.begin(spread**2, EXPECTED_WEIGHT)
+        self._scan.restart(0.0, FIRM)
+        self._sum = StepSum(log(STEP) / spread, SHARED * run_length, HORIZON)
+        self._sum.dispersion.begin(1.0, EXPECTED_WEIGHT)
+
+    def see(self, ended: Array, logs: Array, counting: Array) -> Found | None:
         """Take in what either test does up to its change, the sooner one's; both then hold what comes against its level."""
         found = self._sum.see(_clipped(logs, CLIPPED_IN_SUM) / self._spread, counting)
         if found is not None:
             logs = logs[: found.consumed]
             found = found._replace(before=found.before * self._spread, after=found.after * self._spread)
         found = self._scan.see(_clipped(logs, CLIPPED)) or found
-        if found is not None:
-            self._scan.restart(found.after, FIRM)
-            self._sum.restart(found.after / self._spread)
-        return found
+        taken = slice(None if found is None else found.consumed)
+        self.ended.extend(ended[taken].tolist())
+        self._logs.extend(_clipped(logs[taken], CLIPPED_IN_DATE).tolist())
+        if found is None:
+            return None
+        self._scan.restart(found.after, FIRM)
+        self._sum.restart(found.after / self._spread)
+        return self._dated(found)
+
+    def _dated(self, found: Found) -> Found:
+        """With the batches that are the most likely to be of the new level, of those of the change, and their level."""
+        logs = np.array([*islice(reversed(self._logs), found.length)])
+        lengths = np.arange(min(RESTARTED, len(logs)), len(logs) + 1)
+        likely = (np.cumsum(logs - found.before)[lengths - 1]) ** 2 / lengths
+        length = int(lengths[np.argmax(likely)])
+        return found._replace(length=length, after=float(_clipped(logs[:length], CLIPPED).mean()))
 
 
 def _clipped(values: Array, most: float) -> Array:
