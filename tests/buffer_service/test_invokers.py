@@ -761,9 +761,9 @@ async def test_while_a_worker_is_ejected_the_others_have_one_batch_each_as_with_
         async with scripted(*[answer] * 100) as (url, _):
             yield url
 
-    async with scripted() as (dead, _):
-        pass
     async with worker(0) as a, worker(1) as b:
+        async with scripted() as (dead, _):
+            pass  # last, so that neither of the others has its port
         function = f"{dead},{a},{b}"
         plans = Plans(Plan(model="m", function=function, policy=PolicyDocument.of(constructors.greedy(2, servers=3))))
         assert by_syntax.worker_pool(function) == (3, [], 0)
