@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from .frames import Frame, FrameSocket, Kind, pack
@@ -27,15 +28,15 @@ LEAVE_WITHIN = 1.0  # s for a call to end after the other end has gone
 class ChildProcess:
     """A process that runs ``main`` of a module with the descriptor of its socket; it is running from the start.
 
-    ``setup`` is pickled: it is what ``first_words`` returns there.
+    ``setup`` is pickled: it is what ``first_words`` returns there. ``shared`` are descriptors that it has under the same numbers.
     """
 
-    def __init__(self, module: str, setup: object) -> None:
+    def __init__(self, module: str, setup: object, shared: Sequence[int] = ()) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             ours.setblocking(False)
             command = _command(module, theirs.fileno())
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno(), *shared])
         self.stream = FrameSocket(ours)
         # The death of a process is told by its descriptor; the end of its socket too, but for what it forked and left.
         try:

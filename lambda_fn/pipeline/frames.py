@@ -39,6 +39,7 @@ class Kind(IntEnum):
     PART = 5  # to a worker: as WORK, and the rest of the same batch follows
     READY = 2  # from a worker
     FAILED = 3  # from a worker: it could not start
+    SKIPPED = 6  # from a worker: the places of what it was stopped before
     RETURNED = 4  # from a worker, with the seconds it took; flag: the payload is an error
 
 

@@ -36,6 +36,7 @@ from .calls import decode_error
 from .errors import ItemTooLarge, PipelineError, PipelineStopped, StageError, StartupFailed
 from .flow import Flow, is_duration, lay_out
 from .frames import Frame, Kind
+from .marks import SETTLED
 from .payloads import Encoded, encode
 from .pipeline_state import Answer, Item, Outcome, PipelineState, Turn
 from .worker_process import Setup, main_module
@@ -166,6 +167,7 @@ class Pipeline:
             self._came: deque[tuple[Caller, Any, int, float | None, bool]] = deque()
             self._gone: deque[Caller] = deque()
             self._posted: deque[tuple[int, ThreadWorker, str, Any, float]] = deque()
+            self._stopped: deque[tuple[float, int, ProcessWorker | ThreadWorker]] = deque()  # by when what they have begun is seen
             self._turns = threading.Lock()  # held by who takes one
             self._sleeps_until = -math.inf
             self._settled = threading.Event()
@@ -381,6 +383,10 @@ class Pipeline:
             number, thread, kind, content, seconds = self._posted.popleft()
             if self._workers.get(number) is thread:
                 self._tell_posted(number, kind, content, seconds, now)
+        while self._stopped and self._stopped[0][0] <= now:
+            _, number, stopped = self._stopped.popleft()
+            if self._workers.get(number) is stopped:
+                state.stopped(number, stopped.marks.begun)
         while self._came:
             caller, payload, size, until, files = self._came.popleft()
             entered += 1
@@ -436,6 +442,8 @@ class Pipeline:
             if frame.kind == Kind.RETURNED:
                 outcomes = [Outcome(n, failed, payload, payload.size) for n, failed, payload in frame.payloads]
                 self._state.returned(number, outcomes, frame.seconds, now)
+            elif frame.kind == Kind.SKIPPED:
+                self._state.skipped(number, [place for place, _, _ in frame.payloads])
             elif frame.kind == Kind.READY:
                 self._state.ready(number, now)
             elif frame.kind == Kind.FAILED:
@@ -451,6 +459,8 @@ class Pipeline:
     def _tell_posted(self, number: int, kind: str, content: Any, seconds: float, now: float) -> None:
         if kind == "returned":
             self._state.returned(number, content, seconds, now)
+        elif kind == "skipped":
+            self._state.skipped(number, content)
         elif kind == "ready":
             self._state.ready(number, now)
         else:
@@ -465,6 +475,10 @@ class Pipeline:
                     worker.kill()
             for number in turn.start:
                 self._start_worker(number)
+            for number, place in turn.stop:
+                worker = self._workers[number]
+                worker.marks.stop(place)
+                self._stopped.append((time.monotonic() + SETTLED, number, worker))
             for number, tickets in turn.work:
                 worker = self._workers[number]
                 if not worker.give(tickets):
@@ -474,6 +488,8 @@ class Pipeline:
         finally:
             self._answer(turn.answers)  # of whom the state knows nothing any more
         self._wake_at = turn.wake_at
+        if self._stopped:
+            self._wake_at = min(self._stopped[0][0], math.inf if turn.wake_at is None else turn.wake_at)
         if not self._settled.is_set():
             self._failure = self._state.start_failure()
             if self._failure is not None or not self._state.starting():

@@ -3,8 +3,8 @@
 What may live here: items and their payloads, which are opaque; queues, workers, times. What may not: a clock, I/O, a thread, a
 process, the contents of a payload. Every fact that needs the time is given it, on one clock that does not run backwards.
 
-Facts: ``start``, ``came``, ``gone``, ``ready``, ``failed_to_start``, ``returned``, ``died``, ``close``. ``turn(now)`` applies the
-rules and returns all that is to be done; a shell tells what happened and then takes a turn.
+Facts: ``start``, ``came``, ``gone``, ``ready``, ``failed_to_start``, ``returned``, ``stopped``, ``skipped``, ``died``, ``close``.
+``turn(now)`` applies the rules and returns all that is to be done; a shell tells what happened and then takes a turn.
 
 The way of an item. A ``Ticket`` is an item on one way through the stages; it is at one place at a time: before a stage, or
 aboard one of its workers. Where a flow forks, each branch has a ticket of its own, and the one that ends last goes on with what all
@@ -14,8 +14,10 @@ tickets still bring is dropped.
 Who works on what. A stage with a table forms batches with ``sluice.batching.Batcher``; a worker that is not there counts as busy. A
 stage without one gives single items to its workers. A worker that is quick would wait for its next work longer than it works; so it
 is given some ahead, of ``AHEAD`` seconds at most: single items, several in a message, and a batch where it is settled, as more wait
-than the table has rows for: then the rule will not decide otherwise when the worker is free. What was aboard a worker that died is
-tried once more, each item alone; then it fails.
+than the table has rows for: then the rule will not decide otherwise when the worker is free. A worker that then returns nothing for
+``SILENT`` is at something that takes long: where others of its stage do return, it is stopped before what it has not begun
+(``marks.py``), and that goes to whoever is free first. What was aboard a worker that died is tried once more, each item alone;
+then it fails.
 
 The life of a worker: starting -> ready -> (died) -> down -> starting; a start that fails, or takes too long, leads to down too. It
 is started again after a pause, which doubles while it does not last, up to ``MAX_PAUSE``. Who was frozen, as a function is between
@@ -45,6 +47,7 @@ FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0  # s before a worker is started again
 STEADY = 10.0  # s after which a worker that dies is started again at once
 AHEAD = 0.003  # s of work that a worker may be given before it has ended what it is at
 MAX_AHEAD = 64  # items
+SILENT = 0.01  # s after which a worker that returns nothing keeps nothing that it has not begun
 LATE = 1.0  # s after a time that was due: who looks only then has not been running
 
 
@@ -104,7 +107,7 @@ class Item:
 class Ticket:
     """An item on one way through the stages; ``payload`` is what it brings to the next."""
 
-    __slots__ = ("branch", "group", "item", "number", "payload", "size", "stage", "tried")
+    __slots__ = ("branch", "group", "item", "number", "payload", "place", "size", "stage", "tried")
 
     def __init__(self, number: int, item: Item, payload: Any, size: int, group: Group | None, branch: int) -> None:
         self.number = number
@@ -114,6 +117,7 @@ class Ticket:
         self.group = group
         self.branch = branch
         self.stage: _Stage | None = None  # before which it waits
+        self.place = 0  # among all that was given to the worker which has it
         self.tried = False  # a worker of this stage died under it
 
 
@@ -158,19 +162,21 @@ class Answer(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What is to be done: answer callers, give workers work, start some, kill some; and come back at ``wake_at`` (s)."""
+    """What is to be done: answer callers, give workers work, start some, kill some; stop some, so that they begin nothing more of
+    what lies before a place, and say as ``stopped`` what they have begun then; and come back at ``wake_at`` (s)."""
 
     answers: list[Answer]
     work: list[tuple[int, list[Ticket]]]
     start: list[int]
     kill: list[int]
+    stop: list[tuple[int, int]]
     wake_at: float | None
 
 
 class _Stage:
     __slots__ = (
         *(
-            "alone",
+            "again",
             "arrived",
             "batcher",
             "cause",
@@ -192,7 +198,7 @@ class _Stage:
         self.rule = rule
         self.workers: list[_Worker] = []
         self.free: list[_Worker] = []  # ready, with nothing aboard
-        self.alone: deque[Ticket] = deque()  # to be tried once more
+        self.again: deque[list[Ticket]] = deque()  # to be given as they are: those tried once more, and those that were not begun
         self.cause: str | None = None  # it is down
         self.stale = False  # of those who wait, some are answered
         self.touched = True  # something happened to it since it was served
@@ -205,9 +211,16 @@ class _Stage:
         self.waiting: deque[Ticket] = deque()
         self.seconds: float | None = None  # of an item, or a batch, a moving average
 
+    def tickets(self) -> list[Ticket]:
+        """Those that wait before it, but for those in its batcher."""
+        return [*(ticket for tickets in self.again for ticket in tickets), *self.arrived, *self.waiting]
+
 
 class _Worker:
-    __slots__ = ("aboard", "ahead", "apart", "due", "life", "lost", "number", "overdue", "stage", "steady_at", "why_not")
+    __slots__ = (
+        *("aboard", "ahead", "apart", "due", "life", "lost", "number", "overdue"),
+        *("places", "since", "stage", "steady_at", "stop_at", "why_not"),
+    )
 
     def __init__(self, number: int, stage: _Stage) -> None:
         self.number = number
@@ -219,6 +232,9 @@ class _Worker:
         self.aboard: dict[int, Ticket] = {}
         self.ahead = 0  # of these, the first so many are of a batch behind which another was given
         self.apart = False  # what is aboard is tried once more, and gets no company
+        self.since = 0.0  # s: it returned something, or was given something while it had nothing
+        self.places = 0  # of all that it was given
+        self.stop_at = 0  # the place before which it begins nothing more
         self.overdue = False  # killed for the time it took
         self.why_not: str | None = None  # its last start failed
 
@@ -247,6 +263,7 @@ class PipelineState:
         self._past = 0  # entries of _deadlines whose items are answered
         self._answers: list[Answer] = []
         self._kill: list[int] = []
+        self._stop: list[tuple[int, int]] = []
 
     # Facts
 
@@ -283,6 +300,7 @@ class PipelineState:
         if w.life is not Life.STARTING:
             return
         w.life, w.why_not, w.steady_at = Life.READY, None, now + STEADY
+        w.places = w.stop_at = 0
         self._due(w, None)
         w.stage.cause = None
         self._free(w)
@@ -297,7 +315,7 @@ class PipelineState:
         stage = w.stage
         if all(other.why_not is not None for other in stage.workers):
             stage.cause = cause
-            for ticket in (*stage.alone, *stage.arrived, *stage.waiting):
+            for ticket in stage.tickets():
                 self._fail_down(ticket)
             stage.stale = stage.touched = True
             if stage.batcher is not None:
@@ -331,14 +349,21 @@ class PipelineState:
             each = seconds / count if stage.batcher is None else seconds
             stage.seconds = each if stage.seconds is None else stage.seconds + 0.2 * (each - stage.seconds)
             w.ahead = max(0, w.ahead - count)
+            w.since = now
         stage.touched = True
         if count and not aboard:
-            self._at_work -= 1
-            w.apart = False
-            if w.due is not None and not w.overdue:
-                self._due(w, None)
-            if not w.overdue:
-                self._free(w)
+            self._landed(w)
+
+    def stopped(self, worker: int, begun: int) -> None:
+        """A worker that was stopped has begun what it was given before the place ``begun``, and nothing behind it."""
+        w = self.workers[worker]
+        self._take_back(w, [ticket for ticket in w.aboard.values() if begun <= ticket.place < w.stop_at])
+
+    def skipped(self, worker: int, places: Iterable[int]) -> None:
+        """A worker says itself which places it has not begun, as it was stopped before them."""
+        w = self.workers[worker]
+        not_begun = set(places)
+        self._take_back(w, [ticket for ticket in w.aboard.values() if ticket.place in not_begun])
 
     def died(self, worker: int, cause: str, now: float) -> None:
         """The process of a worker has ended; what it returned before has been told."""
@@ -366,7 +391,7 @@ class PipelineState:
             else:
                 ticket.tried = True
                 ticket.stage = stage
-                stage.alone.append(ticket)
+                stage.again.append([ticket])
         w.aboard.clear()
         w.ahead = 0
         w.apart = w.overdue = False
@@ -377,12 +402,12 @@ class PipelineState:
     def close(self) -> None:
         """Whoever is not answered never will be, and no worker is started again."""
         self.closed = True
-        for ticket in [t for stage in self._stages for t in (*stage.alone, *stage.arrived, *stage.waiting)]:
+        for ticket in [ticket for stage in self._stages for ticket in stage.tickets()]:
             self._answer_once(ticket.item, _stopped())
         for stage in self._stages:
             if stage.batcher is not None:
                 stage.batcher.withdraw(lambda ticket: self._answer_once(ticket.item, _stopped()))
-            stage.alone.clear()
+            stage.again.clear()
             stage.arrived.clear()
             stage.waiting.clear()
         for worker in self.workers:
@@ -409,7 +434,7 @@ class PipelineState:
         """All that is to be done now."""
         if self.closed:
             answers, self._answers = self._answers, []
-            return Turn(answers, [], [], [], None)
+            return Turn(answers, [], [], [], [], None)
         self._expire(now)
         start: list[int] = []
         if self._timed:
@@ -420,6 +445,8 @@ class PipelineState:
             if stage.touched or (stage.wakes_at is not None and stage.wakes_at <= now):
                 serve = self._serve_singles if stage.batcher is None else self._serve_batches
                 stage.wakes_at = serve(stage, now, work)
+                if len(stage.workers) > 1:
+                    self._stop_silent(stage, now)
                 stage.touched = self._held_back()  # by bytes, which may be fewer when another stage has made something of them
             if stage.wakes_at is not None and (wake_at is None or stage.wakes_at < wake_at):
                 wake_at = stage.wakes_at
@@ -428,7 +455,8 @@ class PipelineState:
             wake_at = due if wake_at is None else min(wake_at, due)
         answers, self._answers = self._answers, []
         kill, self._kill = self._kill, []
-        return Turn(answers, work, start, kill, wake_at)
+        stop, self._stop = self._stop, []
+        return Turn(answers, work, start, kill, stop, wake_at)
 
     # The way of an item
 
@@ -531,9 +559,9 @@ class PipelineState:
         arrived, stage.arrived = stage.arrived, []
         batcher.accept(now, arrived, stage.ended)
         stage.ended = 0
-        while stage.alone and stage.free and not self._held_back():
+        while stage.again and stage.free and not self._held_back():
             batcher.in_flight += 1
-            self._give(stage.free.pop(), [stage.alone.popleft()], now, work)
+            self._give(stage.free.pop(), stage.again.popleft(), now, work)
         if self._held_back():
             return None
         step = batcher.advance(now)
@@ -544,7 +572,13 @@ class PipelineState:
             self._give(stage.free.pop(), list(batch), now, work)
         if len(batcher) >= len(batcher.policy.hold) - 1 and stage.rule.timeout is None and (stage.seconds or 1.0) <= AHEAD:
             for w in stage.workers:
-                if w.aboard and not w.ahead and not w.apart and len(batcher) >= len(batcher.policy.hold) - 1:
+                if (
+                    w.aboard
+                    and not w.ahead
+                    and not w.apart
+                    and now - w.since <= SILENT
+                    and len(batcher) >= len(batcher.policy.hold) - 1
+                ):
                     # As if it had ended already: its server takes what it will take then.
                     ahead = batcher.advance(now, completed=1)
                     batcher.in_flight += not ahead.batches
@@ -562,8 +596,8 @@ class PipelineState:
             waiting.extend(stage.arrived)
             stage.arrived = []
         free = stage.free
-        while stage.alone and free and not self._held_back():
-            self._give(free.pop(), [stage.alone.popleft()], now, work)
+        while stage.again and free and not self._held_back():
+            self._give(free.pop(), stage.again.popleft(), now, work)
         if not waiting:
             return None
         seconds = stage.seconds
@@ -574,7 +608,7 @@ class PipelineState:
             self._give(free.pop(), [waiting.popleft() for _ in range(share)], now, work)
         if ahead > 1 and waiting and not self._held_back():
             for w in stage.workers:
-                if waiting and w.aboard and not w.apart and len(w.aboard) <= ahead // 4:
+                if waiting and w.aboard and not w.apart and len(w.aboard) <= ahead // 4 and now - w.since <= SILENT:
                     more = min(len(waiting), ahead - len(w.aboard))
                     self._board(w, [waiting.popleft() for _ in range(more)], work)
         return None
@@ -584,11 +618,13 @@ class PipelineState:
 
     def _clear(self, stage: _Stage) -> None:
         stage.stale = False
-        stage.alone = deque(ticket for ticket in stage.alone if not ticket.item.done)
+        again = ([ticket for ticket in tickets if not ticket.item.done] for tickets in stage.again)
+        stage.again = deque(tickets for tickets in again if tickets)
         stage.arrived = [ticket for ticket in stage.arrived if not ticket.item.done]
 
     def _give(self, w: _Worker, tickets: list[Ticket], now: float, work: list[tuple[int, list[Ticket]]]) -> None:
         self._at_work += 1
+        w.since = now
         w.apart = tickets[0].tried
         if w.stage.rule.timeout is not None:
             self._due(w, now + w.stage.rule.timeout)
@@ -597,10 +633,52 @@ class PipelineState:
     def _board(self, w: _Worker, tickets: list[Ticket], work: list[tuple[int, list[Ticket]]]) -> None:
         for ticket in tickets:
             ticket.stage = None
+            ticket.place = w.places
+            w.places += 1
             w.aboard[ticket.number] = ticket
         work.append((w.number, tickets))
 
+    def _stop_silent(self, stage: _Stage, now: float) -> None:
+        """Whoever has been silent with work behind what he is at is to begin no more of it, where others of the stage are not."""
+        until = None
+        for w in stage.workers:
+            behind = len(w.aboard) > 1 if stage.batcher is None else w.ahead
+            if not behind or w.stop_at == w.places:
+                continue
+            if now < w.since + SILENT:
+                until = w.since + SILENT if until is None else min(until, w.since + SILENT)
+            elif any(other.life is Life.READY and (not other.aboard or now < other.since + SILENT) for other in stage.workers):
+                w.stop_at = w.places
+                self._stop.append((w.number, w.stop_at))
+        if until is not None and stage.free and (stage.wakes_at is None or until < stage.wakes_at):
+            stage.wakes_at = until
+
+    def _take_back(self, w: _Worker, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            del w.aboard[ticket.number]
+        waiting = [ticket for ticket in tickets if not ticket.item.done]
+        if waiting:
+            stage = w.stage
+            for ticket in waiting:
+                ticket.stage = stage
+            # Those of a stage with a table are of one batch.
+            stage.again += [waiting] if stage.batcher is not None else ([ticket] for ticket in waiting)
+            stage.touched = True
+        if tickets:
+            w.ahead = 0
+            if not w.aboard:
+                self._landed(w)
+
     # Workers
+
+    def _landed(self, w: _Worker) -> None:
+        """It has nothing aboard any more."""
+        self._at_work -= 1
+        w.apart = False
+        if w.due is not None and not w.overdue:
+            self._due(w, None)
+        if not w.overdue:
+            self._free(w)
 
     def _free(self, w: _Worker) -> None:
         w.stage.free.append(w)

@@ -8,7 +8,7 @@ import pickle
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sluice.batching.log_lines import FORMAT, LEVEL, log_to_stderr
@@ -18,23 +18,29 @@ from .calls import Raised, call_batch, call_one, encode_output, why_not
 from .child import first_words
 from .errors import StageError
 from .frames import FrameSocket, Kind, pack, split
+from .marks import Marks
+from .one_by_one import OneByOne
 from .payloads import Encoded, decode
-
-RETURN_WITHIN = 0.001  # s for which results of single items are kept to be sent together
 
 starting = False
 """Whether this process is a worker that is still importing what it is to run."""
 
 
+_Given = tuple[int, bool, Encoded]
+_NOTHING = Encoded(b"")
+
+
 class Setup(NamedTuple):
     """What a worker is told first. ``made`` is the pickle of a callable, its arguments and its keywords; ``main`` is what
-    ``multiprocessing.spawn.prepare`` needs to import the main module of who started it."""
+    ``multiprocessing.spawn.prepare`` needs to import the main module of who started it; ``marks`` the descriptor of its ``Marks``,
+    where it has such."""
 
     made: bytes
     main: dict[str, Any]
     single: bool
     cpus: list[int] | None
     max_payload: int
+    marks: int | None = None
 
 
 def main_module() -> dict[str, Any]:
@@ -83,36 +89,33 @@ class _Loop:
         self._predict = predict
         self._setup = setup
         self._main_imported = b"__main__" in setup.made
+        self._marks = Marks(setup.marks)
+        if setup.marks is not None:
+            os.close(setup.marks)
+        self._place = 0  # of the next batch
 
     def run(self) -> None:
-        work: list[tuple[int, bool, Encoded]] = []
+        singles: OneByOne[_Given, _Given] = OneByOne(self._marks, self._one, self._return, self._skip, "results")
+        together = singles.run if self._setup.single else self._together
+        work: list[_Given] = []
         while self._stream.read():
             for frame in self._stream.frames():
                 work += frame.payloads
                 if frame.kind == Kind.WORK:
-                    if self._setup.single:
-                        self._one_by_one(work)
-                    else:
-                        self._together(work)
+                    together(work)
                     work = []
 
-    def _one_by_one(self, work: list[tuple[int, bool, Encoded]]) -> None:
-        returned: list[tuple[int, bool, Encoded]] = []
-        started = time.perf_counter()
-        for number, files, payload in work:
-            value = self._value(payload)
-            output = value if isinstance(value, Raised) else call_one(self._predict, value)
-            failed, result = encode_output(output, files, self._setup.max_payload)
-            returned.append((number, failed, result))
-            now = time.perf_counter()
-            if now - started > RETURN_WITHIN:
-                self._return(returned, now - started)
-                returned = []
-                started = time.perf_counter()
-        if returned:
-            self._return(returned, time.perf_counter() - started)
+    def _one(self, given: _Given) -> _Given:
+        number, files, payload = given
+        value = self._value(payload)
+        output = value if isinstance(value, Raised) else call_one(self._predict, value)
+        return (number, *encode_output(output, files, self._setup.max_payload))
 
-    def _together(self, work: list[tuple[int, bool, Encoded]]) -> None:
+    def _together(self, work: list[_Given]) -> None:
+        place, self._place = self._place, self._place + len(work)
+        if not self._marks.begin(place, len(work)):
+            self._skip(range(place, self._place))
+            return
         started = time.perf_counter()
         outputs: list[Any] = [self._value(payload) for _, _, payload in work]
         read = [i for i, value in enumerate(outputs) if not isinstance(value, Raised)]
@@ -125,7 +128,10 @@ class _Loop:
             returned.append((number, failed, payload))
         self._return(returned, time.perf_counter() - started)
 
-    def _return(self, returned: list[tuple[int, bool, Encoded]], seconds: float) -> None:
+    def _skip(self, places: Sequence[int]) -> None:
+        self._stream.send(*pack(Kind.SKIPPED, [(place, False, _NOTHING) for place in places]))
+
+    def _return(self, returned: list[_Given], seconds: float) -> None:
         for part in split(returned):
             self._stream.send(*pack(Kind.RETURNED, part, seconds))
 

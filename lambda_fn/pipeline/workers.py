@@ -7,7 +7,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..halving import said
@@ -17,6 +17,8 @@ from .child import ChildProcess
 from .errors import ItemTooLarge, StageError, StageTraceback
 from .flow import Stage
 from .frames import MAX_FILES, Kind, pack
+from .marks import Marks
+from .one_by_one import OneByOne
 from .payloads import decode
 from .pipeline_state import Outcome, Ticket
 
@@ -48,7 +50,13 @@ class ProcessWorker(ChildProcess):
     """A process that runs a stage."""
 
     def __init__(self, setup: worker_process.Setup) -> None:
-        super().__init__(worker_process.__name__, setup)
+        self.marks = Marks.shared()
+        shared = [] if self.marks.file is None else [self.marks.file.fd]
+        try:
+            super().__init__(worker_process.__name__, setup._replace(marks=shared[0] if shared else None), shared)
+        except OSError:
+            self.marks.close()
+            raise
 
     def give(self, tickets: list[Ticket]) -> bool:
         """Work, to be called together; whether all was sent."""
@@ -58,9 +66,14 @@ class ProcessWorker(ChildProcess):
             payloads = payloads[MAX_FILES:]
         return self.stream.send(*pack(Kind.WORK, payloads))
 
+    def close(self) -> None:
+        """Let go of it: the process is told to end."""
+        super().close()
+        self.marks.close()
+
 
 class ThreadWorker:
-    """A thread that runs a stage, and posts ``ready``, ``failed`` and what it made to the pipeline."""
+    """A thread that runs a stage, and posts ``ready``, ``failed``, what it made and what it ``skipped`` to the pipeline."""
 
     def __init__(
         self,
@@ -77,6 +90,7 @@ class ThreadWorker:
         self._chooses = chooses
         self._max_payload = max_payload
         self._post = post
+        self.marks = Marks()
         self._queue: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._run, name=f"stage {stage.name}", daemon=True)
         self.thread.start()
@@ -103,20 +117,42 @@ class ThreadWorker:
             self._post(self, "failed", why_not(error), 0.0)
             return
         self._post(self, "ready", None, 0.0)
+        singles = self._stage.policy is None
+        one_by_one: OneByOne[Ticket, Outcome] = OneByOne(
+            self.marks, lambda ticket: self._one(predict, ticket), self._return, self._skip, f"{self.thread.name}: results"
+        )
+        place = 0
         while (tickets := self._queue.get()) is not None:
-            started = time.perf_counter()
-            values = [self._value(ticket.payload) for ticket in tickets]
-            if self._stage.policy is None:
-                outputs = [value if isinstance(value, Raised) else call_one(predict, value) for value in values]
+            if singles:
+                one_by_one.run(tickets)
             else:
-                outputs = values
-                read = [i for i, value in enumerate(values) if not isinstance(value, Raised)]
-                if read:
-                    for i, output in zip(read, call_batch(predict, [values[i] for i in read]), strict=True):
-                        outputs[i] = output
-            outcomes = [self._outcome(ticket, output) for ticket, output in zip(tickets, outputs, strict=True)]
-            self._post(self, "returned", outcomes, time.perf_counter() - started)
-            del tickets, values, outputs, outcomes  # while it waits it holds nothing
+                self._together(predict, tickets, place)
+            place += len(tickets)
+            del tickets  # while it waits it holds nothing
+        one_by_one.close()
+
+    def _one(self, predict: Callable[[Any], Any], ticket: Ticket) -> Outcome:
+        value = self._value(ticket.payload)
+        return self._outcome(ticket, value if isinstance(value, Raised) else call_one(predict, value))
+
+    def _together(self, predict: Callable[[Any], Any], tickets: list[Ticket], place: int) -> None:
+        if not self.marks.begin(place, len(tickets)):
+            self._skip(range(place, place + len(tickets)))
+            return
+        started = time.perf_counter()
+        outputs = [self._value(ticket.payload) for ticket in tickets]
+        read = [i for i, value in enumerate(outputs) if not isinstance(value, Raised)]
+        if read:
+            for i, output in zip(read, call_batch(predict, [outputs[i] for i in read]), strict=True):
+                outputs[i] = output
+        outcomes = [self._outcome(ticket, output) for ticket, output in zip(tickets, outputs, strict=True)]
+        self._return(outcomes, time.perf_counter() - started)
+
+    def _return(self, outcomes: list[Outcome], seconds: float) -> None:
+        self._post(self, "returned", outcomes, seconds)
+
+    def _skip(self, places: Sequence[int]) -> None:
+        self._post(self, "skipped", places, 0.0)
 
     def _value(self, payload: Any) -> Any:
         if payload is None:  # its item has been answered meanwhile

@@ -15,7 +15,8 @@ from typing import Any
 from sluice.batching import Policy, policy
 from sluice.lambda_fn.pipeline.errors import DeadlinePassed, PipelineStopped, ProcessDied, StageDown, StageTimeout
 from sluice.lambda_fn.pipeline.flow import Ensemble, Flow, Sequential, Stage, Switch, lay_out
-from sluice.lambda_fn.pipeline.pipeline_state import MAX_AHEAD, Fork, Item, Life, Outcome, PipelineState, Place, Turn
+from sluice.lambda_fn.pipeline.marks import SETTLED
+from sluice.lambda_fn.pipeline.pipeline_state import MAX_AHEAD, SILENT, Fork, Item, Life, Outcome, PipelineState, Place, Turn
 
 FAULTS_END = 3.0  # s
 END_BY = 400.0  # s: longer than every restart and every deadline together
@@ -47,6 +48,8 @@ class Simulation:
         self.now = 0.0
         self.incarnation = [0] * len(self.state.workers)
         self.running: list[dict[int, Any]] = [{} for _ in self.state.workers]
+        self.last_given = [0] * len(self.state.workers)  # the place of the first of what a worker was given last
+        self.taken_back = 0
         self.items: dict[int, Any] = {}
         self.live: dict[int, Any] = {}  # not answered yet
         self.deadline: dict[int, float | None] = {}
@@ -152,7 +155,7 @@ class Simulation:
                 if data in self.items and data not in self.answered:
                     self.left.add(data)
                     state.gone(self.items[data])
-            case "ready" | "failed" | "return" | "death" | "kill":
+            case "ready" | "failed" | "return" | "death" | "kill" | "stopped" | "skipped":
                 worker, incarnation, *more = data
                 if incarnation != self.incarnation[worker]:
                     return
@@ -165,6 +168,10 @@ class Simulation:
                     numbers = [n for n in more[0] if n in self.running[worker]]
                     outcomes = [self.outcome(worker, n, self.running[worker].pop(n)) for n in numbers]
                     state.returned(worker, outcomes, 0.0001 * len(outcomes), self.now)
+                elif kind == "stopped":
+                    state.stopped(worker, more[0])
+                elif kind == "skipped":
+                    state.skipped(worker, more[0])
                 else:
                     self.die(worker)
             case "chance":
@@ -210,6 +217,8 @@ class Simulation:
             self.plan(self.now + rng.uniform(0.01, 0.2), "failed" if fails else "ready", (worker, incarnation))
         for worker in turn.kill:
             self.plan(self.now + 0.001, "kill", (worker, self.incarnation[worker]))
+        for worker, place in turn.stop:
+            self.stop(worker, place)
         for worker, tickets in turn.work:
             self.work(worker, tickets)
         self.turns += 1
@@ -230,6 +239,7 @@ class Simulation:
             full = rule.policy.take[-1]
             if len(tickets) != full or len(self.running[worker]) > rule.policy.max_batch_size or rule.timeout is not None:
                 self.wrong.append(f"worker {worker} gets a batch of {len(tickets)} beside {len(self.running[worker])} items")
+        self.last_given[worker] = tickets[0].place
         if any(ticket.tried for ticket in tickets) and (len(tickets) > 1 or self.running[worker]):
             self.wrong.append("an item that is tried once more has company")
         if len(w.aboard) > MAX_AHEAD:
@@ -256,6 +266,26 @@ class Simulation:
             self.plan(at, "return", (worker, incarnation, numbers[:first]))
             numbers, at = numbers[first:], at + 0.001
         self.plan(at, "return", (worker, incarnation, numbers))
+
+    def stop(self, worker: int, place: int) -> None:
+        """A worker begins nothing more of what lies before a place: of its single items it has begun some, of batches the first."""
+        rng, w = self.rng, self.state.workers[worker]
+        incarnation = self.incarnation[worker]
+        aboard = list(w.aboard.values())
+        if any(other.stage is w.stage and w is not other and other.life is Life.READY for other in self.state.workers):
+            self.taken_back += 1
+        else:
+            self.wrong.append(f"worker {worker} is stopped, and its stage has no other")
+        if place <= aboard[-1].place:
+            self.wrong.append(f"worker {worker} is stopped before {place}, and has more")
+        begun = self.last_given[worker] if w.stage.batcher is not None else rng.randint(aboard[0].place + 1, place)
+        left = [ticket for ticket in aboard if ticket.place >= begun]
+        for ticket in left:
+            self.running[worker].pop(ticket.number, None)
+        if rng.random() < 0.3:  # it was about to begin the first of them, and says itself that it has not
+            self.plan(self.now + rng.choice((0.0, 0.01)), "skipped", (worker, incarnation, [ticket.place for ticket in left]))
+            begun = min(begun + 1, place) if w.stage.batcher is None else place
+        self.plan(self.now + SETTLED, "stopped", (worker, incarnation, begun))
 
     # What must hold
 
@@ -299,6 +329,13 @@ class Simulation:
                 and not state.closed
             ):
                 self.wrong.append(f"{stage.rule.name}: an item waits before a free worker")
+            silent = [
+                w
+                for w in stage.workers
+                if self.now > w.since + SILENT + 1e-9 and (len(w.aboard) > 1 if stage.batcher is None else w.ahead)
+            ]
+            if stage.free and not state.closed and any(w.stop_at < w.places for w in silent):
+                self.wrong.append(f"{stage.rule.name}: an item waits behind one that takes long, and a worker is free")
         if any(count > 2 for count in self.deaths_aboard.values()):
             self.wrong.append("an item was tried a third time")
 
@@ -317,8 +354,8 @@ class Simulation:
         if state.items or state.bytes:
             self.wrong.append(f"at the end {state.items} items and {state.bytes} bytes are held")
         for stage in state._stages:
-            held = len(stage.alone) + len(stage.arrived) + len(stage.waiting) + len(stage.batcher or ())
-            live = [t for t in (*stage.alone, *stage.arrived, *stage.waiting) if not t.item.done or t.payload is not None]
+            held = sum(map(len, stage.again)) + len(stage.arrived) + len(stage.waiting) + len(stage.batcher or ())
+            live = [t for t in stage.tickets() if not t.item.done or t.payload is not None]
             if live or (held and not stage.stale):
                 self.wrong.append(f"at the end {held} items wait before {stage.rule.name}")
         if any(t.payload is not None for w in state.workers for t in w.aboard.values() if t.item.done):

@@ -162,6 +162,39 @@ def test_outputs_go_to_their_callers_in_whatever_order_they_come(gate: Gate) -> 
         assert slow.result(SOON) == ("held", gate.path)
 
 
+@pytest.mark.parametrize("processes", [True, False])
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_nothing_waits_behind_an_item_that_takes_long_while_another_worker_is_free(
+    gate: Gate, processes: bool, batch_size: int | None
+) -> None:
+    held = ("held", gate.path)
+    made_by = stages.Picky if batch_size is None else stages.PickyBatch
+    with Pipeline(Stage(made_by, workers=2, processes=processes, batch_size=batch_size)) as pipeline:
+        pipeline.predict(list(range(200)))  # it is known to be quick, and its workers are given work ahead
+        items = [*range(40), held, *range(41, 400)]
+        futures = [pipeline.submit(item) for item in items]
+        beside = set() if batch_size is None else {i for i in range(33, 48) if i != 40}  # of its batch, whichever it is
+        for i, future in enumerate(futures):
+            if i != 40 and i not in beside:
+                assert future.result(SOON) == i
+        eventually(lambda: sum(not futures[i].done() for i in beside) < 4)
+        assert not futures[40].done()
+        gate.open()
+        assert futures[40].result(SOON) == held
+        assert pipeline.predict(list(range(200))) == list(range(200))  # both workers go on
+
+
+@pytest.mark.parametrize("processes", [True, False])
+def test_what_was_made_before_an_item_that_takes_long_does_not_wait_for_it(gate: Gate, processes: bool) -> None:
+    with Pipeline(Stage(stages.Picky, processes=processes)) as pipeline:
+        pipeline.predict(list(range(200)))  # it is known to be quick, and is given several at once
+        futures = [pipeline.submit(item) for item in (*range(40), ("held", gate.path), "behind")]
+        assert [future.result(SOON) for future in futures[:40]] == list(range(40))
+        assert not futures[40].done() and not futures[41].done()
+        gate.open()
+        assert futures[41].result(SOON) == "behind"
+
+
 @pytest.fixture(scope="module")
 def picky() -> Iterator[Pipeline]:
     with Pipeline(Sequential(Stage(stages.Picky), Stage(stages.Picky)), max_payload=50_000) as pipeline:
