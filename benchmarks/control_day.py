@@ -5,7 +5,8 @@ is that of a load balancer or of tweets, counts of five minutes (``studies/data`
 at ``--rate`` requests/s in the mean, with the gaps of a recorded trace between them, and one request at the least. Control is to
 keep the promise in every such window. Plans know the
 day's first hour. Printed are, for each way to serve, the windows whose percentile was within the promise, what a million requests
-cost, and in how many windows percentile and cost were near to what a simulation of the same arrivals says.
+cost, and in how many windows percentile and cost were near to what a simulation of the same arrivals says, under the plans that
+were in force at the same moments. ``simulated`` is in how many windows the same tuner would have kept the promise.
 
 ``python -m benchmarks control_day [--load "load balancer"] [--rate 15] [--window 4] [--windows 276] [--slo 0.1]``
 """
@@ -66,8 +67,8 @@ def told(row: LiveRow, slo: Slo) -> str:
     phases = [phase for phase in row.phases if phase.requests >= FEW]
     kept = sum(phase.measured_latency <= slo.latency for phase in phases)
     could = sum(phase.predicted_latency <= slo.latency for phase in phases)
-    latency = np.array([phase.measured_latency / phase.predicted_latency for phase in phases])
-    cost = np.array([phase.billed_cost / phase.predicted_cost for phase in phases])
+    latency = np.array([phase.measured_latency / phase.modelled_latency for phase in phases])
+    cost = np.array([phase.billed_cost / phase.modelled_cost for phase in phases])
     near = {name: np.mean(np.abs(of - 1) <= NEAR[name]) for name, of in (("p95", latency), ("cost", cost))}
     return (
         f"{row.name:11s} {kept} of {len(phases)} windows of {FEW} requests and more kept (simulated: {could}), "

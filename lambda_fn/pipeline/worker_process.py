@@ -64,6 +64,9 @@ def main(fd: int) -> None:
         return
     stream: FrameSocket = told[0]
     setup: Setup = told[1]
+    marks = Marks(setup.marks)
+    if setup.marks is not None:
+        os.close(setup.marks)  # the memory stays, and what the stage starts does not get it
     starting = True
     sys.argv = setup.main["sys_argv"]
     try:
@@ -80,18 +83,16 @@ def main(fd: int) -> None:
         return
     starting = False
     stream.send(*pack(Kind.READY, []))
-    _Loop(stream, predict, setup).run()
+    _Loop(stream, predict, setup, marks).run()
 
 
 class _Loop:
-    def __init__(self, stream: FrameSocket, predict: Callable[[Any], Any], setup: Setup) -> None:
+    def __init__(self, stream: FrameSocket, predict: Callable[[Any], Any], setup: Setup, marks: Marks) -> None:
         self._stream = stream
         self._predict = predict
         self._setup = setup
         self._main_imported = b"__main__" in setup.made
-        self._marks = Marks(setup.marks)
-        if setup.marks is not None:
-            os.close(setup.marks)
+        self._marks = marks
         self._place = 0  # of the next batch
 
     def run(self) -> None:

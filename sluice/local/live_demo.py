@@ -2,7 +2,8 @@
 
 Redis, the buffers, the controller and the requests are real. The function sleeps for as long as the profile says a batch takes
 (``sleeper.py``), with the spread that it says: three copies of it could not compute side by side on one machine. What is predicted
-is simulated with the same arrivals: the same plans at the same moments, and the same tuner.
+is simulated with the same arrivals: the same plans at the same moments, and the same tuner. As that may decide otherwise than it
+did live, the plans that were in force live are simulated too, each from the moment on at which it was written.
 """
 
 from __future__ import annotations
@@ -46,14 +47,19 @@ TRIES = 10  # to write a plan, on a machine so busy that Redis does not answer i
 
 
 class LivePhase(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to serve during one phase; seconds, and USD per request. ``late_at_last`` is of its second half."""
+    """One way to serve during one phase; seconds, and USD per request. ``late_at_last`` is of its second half.
+
+    What is ``predicted`` was known beforehand; ``modelled`` is what the plans come to that were in force.
+    """
 
     requests: int
     late: float
     late_at_last: float
     predicted_latency: float
+    modelled_latency: float
     measured_latency: float
     predicted_cost: float
+    modelled_cost: float
     billed_cost: float
 
 
@@ -174,15 +180,20 @@ class LiveDemo:
             file = directory / "profile.json"
             file.write_bytes(write(named[CONTROL]))
             stack.enter_context(control_process(redis.url, f"arm{self.arms.index(CONTROL)}", file, log, self.kept_in))
-            began = time.perf_counter() + LATER
+            began, began_utc = time.perf_counter() + LATER, time.time() + LATER
             changing = asyncio.create_task(self._change(sleeper, plans, sources, began))
             await asyncio.sleep(LATER)
             replays = await asyncio.gather(*(replay(times, urls[arm]) for arm in self.arms))
             await changing
-            history = await sources[CONTROL].reasons(1000)
-        came = {arm: len(of) for arm, of in plans.items()} | {CONTROL: len(history)}
+            history = (await sources[CONTROL].history(MODEL))[::-1]
+        came = plans | {CONTROL: [(written.at - began_utc, written.plan) for written in history]}
+        modelled = predicted | {
+            CONTROL: simulate_plans(self._setup(named[CONTROL].behind(front)), times, came[CONTROL], self._changes)
+        }
         return [
-            self._row(arm, times, replays[k], predicted[arm], self._billed(sleeper.slept, f"/{k}/", done), came[arm])
+            self._row(
+                arm, times, replays[k], predicted[arm], modelled[arm], self._billed(sleeper.slept, f"/{k}/", done), len(came[arm])
+            )
             for k, arm in enumerate(self.arms)
             for done in [began + times + replays[k].latency]
         ]
@@ -229,11 +240,14 @@ class LiveDemo:
         return [plan for k, plan in enumerate(made) if k + 1 == len(made) or made[k + 1][0] > plan[0]]
 
     def _predicted(self, arm: str, profile: ServiceProfile, plans: list[tuple[float, Plan]], times: Array) -> ControlledRun:
-        changes = [ServiceChange((len(self.rates) - 1) * self.seconds, self.slower)]
         if arm == CONTROL:
-            settings = TuningSettings(kept_in=self.kept_in)
-            return simulate_control(self._setup(profile), times, settings=settings, changes=changes, first=plans[0][1], step=LOOK)
-        return simulate_plans(self._setup(profile), times, plans, changes=changes)
+            settings, first = TuningSettings(kept_in=self.kept_in), plans[0][1]
+            return simulate_control(self._setup(profile), times, settings=settings, changes=self._changes, first=first, step=LOOK)
+        return simulate_plans(self._setup(profile), times, plans, changes=self._changes)
+
+    @property
+    def _changes(self) -> list[ServiceChange]:
+        return [ServiceChange((len(self.rates) - 1) * self.seconds, self.slower)]
 
     def _billed(self, slept: list[Slept], path: str, done: Array) -> Array:
         """USD of each request: its share of its batch, which is told by when requests were answered (s, on the sleeper's clock).
@@ -250,13 +264,18 @@ class LiveDemo:
         of = order[np.minimum(np.arange(len(shares)), len(order) - 1)]
         return np.bincount(of, shares, minlength=len(order)).astype(float)
 
-    def _row(self, arm: str, times: Array, replayed: Replay, predicted: ControlledRun, usd: Array, plans: int) -> LiveRow:
+    def _row(
+        self, arm: str, times: Array, replayed: Replay, predicted: ControlledRun, modelled: ControlledRun, usd: Array, plans: int
+    ) -> LiveRow:
         if not replayed.answered.any():
             raise DispatchFailed(f"{arm}: no request was answered: {next(iter(replayed.messages))}")
         latency = np.where(replayed.answered, replayed.latency, np.inf)
         late = ~(latency <= self.slo.latency)
         phase = np.minimum((times // self.seconds).astype(int), len(self.rates) - 1)
-        level = self.slo.quantile
+
+        def percentile(latency: Array) -> float:
+            return float(np.quantile(latency, self.slo.quantile, method="inverted_cdf"))
+
         return LiveRow(
             name=arm,
             phases=[
@@ -264,9 +283,11 @@ class LiveDemo:
                     requests=int(here.sum()),
                     late=float(late[here].mean()),
                     late_at_last=float(late[last].sum() / max(1, last.sum())),
-                    predicted_latency=float(np.quantile(predicted.latency[here], level, method="inverted_cdf")),
-                    measured_latency=float(np.quantile(latency[here], level, method="inverted_cdf")),
+                    predicted_latency=percentile(predicted.latency[here]),
+                    modelled_latency=percentile(modelled.latency[here]),
+                    measured_latency=percentile(latency[here]),
                     predicted_cost=float(predicted.usd[here].mean()),
+                    modelled_cost=float(modelled.usd[here].mean()),
                     billed_cost=float(usd[here].mean()),
                 )
                 for k in range(len(self.rates))

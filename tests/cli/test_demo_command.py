@@ -77,8 +77,11 @@ def test_the_conclusion_answers_whether_it_kept_saved_and_would_pay(recommended:
 
 
 def live(name: str, *late_at_last: float) -> LiveRow:
-    figures = dict.fromkeys(("predicted_latency", "measured_latency", "late"), 0.25)
-    phases = [LivePhase(requests=10, late_at_last=late, predicted_cost=1e-7, billed_cost=2e-7, **figures) for late in late_at_last]
+    figures = dict.fromkeys(("predicted_latency", "modelled_latency", "measured_latency", "late"), 0.25)
+    phases = [
+        LivePhase(requests=10, late_at_last=late, predicted_cost=1e-7, modelled_cost=1e-7, billed_cost=2e-7, **figures)
+        for late in late_at_last
+    ]
     return LiveRow(name=name, phases=phases, plans=2, failures=0)
 
 
