@@ -20,18 +20,9 @@ class Marks:
     """Those of one worker: of its process by the descriptor it is told, or of a thread."""
 
     def __init__(self, fd: int | None = None) -> None:
-        self.file: MemoryFile | None = None
         self._memory: mmap.mmap | bytearray = bytearray(16) if fd is None else mmap.mmap(fd, 16)
         # A worker that goes through items of microseconds writes and looks itself, as ``begin`` does.
         self.places = memoryview(self._memory).cast("Q")
-
-    @classmethod
-    def shared(cls) -> Marks:
-        """Those that a process can be given: ``file`` is theirs, and ``None`` where there are no files in memory."""
-        file = write([bytes(16)], 16)
-        marks = cls(None if file is None else file.fd)
-        marks.file = file
-        return marks
 
     def begin(self, place: int, count: int) -> bool:
         """In the worker: it begins so many from ``place`` on; whether it may."""
@@ -52,4 +43,8 @@ class Marks:
         self.places.release()
         if isinstance(self._memory, mmap.mmap):
             self._memory.close()
-        self.file = None
+
+
+def memory_for_marks() -> MemoryFile | None:
+    """What ``Marks`` of two processes lie in; ``None`` where there are no files in memory."""
+    return write([bytes(16)], 16)

@@ -52,7 +52,8 @@ class OneByOne(Generic[Given, Made]):
         """Go through them."""
         place, self._place = self._place, self._place + len(items)
         marks, make, keep, clock = self._marks.places, self._make, self._kept.append, time.perf_counter
-        self._from = clock()
+        with self._lock:
+            self._from = self._to = clock()
         if len(items) > 1:
             self._several = True
             if not self._watched:
@@ -100,8 +101,8 @@ class OneByOne(Generic[Given, Made]):
             if self._kept and time.perf_counter() - self._to > RETURN_WITHIN:
                 self._return()
             if not self._several:
-                self._watched = False
                 self._to_watch.clear()
+                self._watched = False
                 if self._several or self._closed:  # it went on meanwhile, and may have seen that it is watched; or has ended
                     self._watched = True
                     self._to_watch.set()

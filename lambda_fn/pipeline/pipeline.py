@@ -385,7 +385,7 @@ class Pipeline:
                 self._tell_posted(number, kind, content, seconds, now)
         while self._stopped and self._stopped[0][0] <= now:
             _, number, stopped = self._stopped.popleft()
-            if self._workers.get(number) is stopped:
+            if self._workers.get(number) is stopped and stopped.marks is not None:
                 state.stopped(number, stopped.marks.begun)
         while self._came:
             caller, payload, size, until, files = self._came.popleft()
@@ -445,7 +445,7 @@ class Pipeline:
             elif frame.kind == Kind.SKIPPED:
                 self._state.skipped(number, [place for place, _, _ in frame.payloads])
             elif frame.kind == Kind.READY:
-                self._state.ready(number, now)
+                self._state.ready(number, now, worker.marks is not None)
             elif frame.kind == Kind.FAILED:
                 cause = frame.payloads[0][2].head.decode(errors="replace")
                 self._let_go(number, worker)
@@ -477,6 +477,7 @@ class Pipeline:
                 self._start_worker(number)
             for number, place in turn.stop:
                 worker = self._workers[number]
+                assert worker.marks is not None  # as the state was told
                 worker.marks.stop(place)
                 self._stopped.append((time.monotonic() + SETTLED, number, worker))
             for number, tickets in turn.work:

@@ -198,7 +198,7 @@ class _Stage:
         self.rule = rule
         self.workers: list[_Worker] = []
         self.free: list[_Worker] = []  # ready, with nothing aboard
-        self.again: deque[list[Ticket]] = deque()  # to be given as they are: those tried once more, and those that were not begun
+        self.again: deque[list[Ticket]] = deque()  # to be given as they are: those tried once more, and batches that were not begun
         self.cause: str | None = None  # it is down
         self.stale = False  # of those who wait, some are answered
         self.touched = True  # something happened to it since it was served
@@ -218,7 +218,7 @@ class _Stage:
 
 class _Worker:
     __slots__ = (
-        *("aboard", "ahead", "apart", "due", "life", "lost", "number", "overdue"),
+        *("aboard", "ahead", "apart", "can_stop", "due", "life", "lost", "number", "overdue"),
         *("places", "since", "stage", "steady_at", "stop_at", "why_not"),
     )
 
@@ -235,6 +235,7 @@ class _Worker:
         self.since = 0.0  # s: it returned something, or was given something while it had nothing
         self.places = 0  # of all that it was given
         self.stop_at = 0  # the place before which it begins nothing more
+        self.can_stop = True
         self.overdue = False  # killed for the time it took
         self.why_not: str | None = None  # its last start failed
 
@@ -294,13 +295,13 @@ class PipelineState:
         if not item.done:
             self._end(item)
 
-    def ready(self, worker: int, now: float) -> None:
-        """A worker has started."""
+    def ready(self, worker: int, now: float, can_stop: bool = True) -> None:
+        """A worker has started; whether it can be stopped before what it has not begun."""
         w = self.workers[worker]
         if w.life is not Life.STARTING:
             return
         w.life, w.why_not, w.steady_at = Life.READY, None, now + STEADY
-        w.places = w.stop_at = 0
+        w.places, w.stop_at, w.can_stop = 0, 0, can_stop
         self._due(w, None)
         w.stage.cause = None
         self._free(w)
@@ -355,9 +356,15 @@ class PipelineState:
             self._landed(w)
 
     def stopped(self, worker: int, begun: int) -> None:
-        """A worker that was stopped has begun what it was given before the place ``begun``, and nothing behind it."""
+        """A worker that was stopped has begun what it was given before the place ``begun``, and nothing behind it.
+
+        What it is to begin first stays: one that does not even do that is no worker for others, before it says so itself.
+        """
         w = self.workers[worker]
-        self._take_back(w, [ticket for ticket in w.aboard.values() if begun <= ticket.place < w.stop_at])
+        first = next(iter(w.aboard.values()), None)
+        if first is not None:
+            since = max(begun, first.place + max(1, w.ahead))
+            self._take_back(w, [ticket for ticket in w.aboard.values() if since <= ticket.place < w.stop_at])
 
     def skipped(self, worker: int, places: Iterable[int]) -> None:
         """A worker says itself which places it has not begun, as it was stopped before them."""
@@ -570,7 +577,8 @@ class PipelineState:
             self._answer(ticket.item, True, DeadlinePassed(why), stage.rule.name)
         for batch in step.batches:
             self._give(stage.free.pop(), list(batch), now, work)
-        if len(batcher) >= len(batcher.policy.hold) - 1 and stage.rule.timeout is None and (stage.seconds or 1.0) <= AHEAD:
+        settled = len(batcher) >= len(batcher.policy.hold) - 1
+        if settled and not stage.again and stage.rule.timeout is None and (stage.seconds or 1.0) <= AHEAD:
             for w in stage.workers:
                 if (
                     w.aboard
@@ -606,7 +614,7 @@ class PipelineState:
         while waiting and free and not self._held_back():
             share = min(ahead, -(-len(waiting) // len(free)))
             self._give(free.pop(), [waiting.popleft() for _ in range(share)], now, work)
-        if ahead > 1 and waiting and not self._held_back():
+        if ahead > 1 and waiting and not stage.again and not self._held_back():
             for w in stage.workers:
                 if waiting and w.aboard and not w.apart and len(w.aboard) <= ahead // 4 and now - w.since <= SILENT:
                     more = min(len(waiting), ahead - len(w.aboard))
@@ -643,7 +651,7 @@ class PipelineState:
         until = None
         for w in stage.workers:
             behind = len(w.aboard) > 1 if stage.batcher is None else w.ahead
-            if not behind or w.stop_at == w.places:
+            if not behind or w.stop_at == w.places or not w.can_stop:
                 continue
             if now < w.since + SILENT:
                 until = w.since + SILENT if until is None else min(until, w.since + SILENT)
@@ -661,8 +669,10 @@ class PipelineState:
             stage = w.stage
             for ticket in waiting:
                 ticket.stage = stage
-            # Those of a stage with a table are of one batch.
-            stage.again += [waiting] if stage.batcher is not None else ([ticket] for ticket in waiting)
+            if stage.batcher is None:
+                stage.waiting.extendleft(reversed(waiting))
+            else:
+                stage.again.append(waiting)  # they are of one batch
             stage.touched = True
         if tickets:
             w.ahead = 0

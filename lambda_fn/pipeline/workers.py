@@ -17,7 +17,7 @@ from .child import ChildProcess
 from .errors import ItemTooLarge, StageError, StageTraceback
 from .flow import Stage
 from .frames import MAX_FILES, Kind, pack
-from .marks import Marks
+from .marks import Marks, memory_for_marks
 from .one_by_one import OneByOne
 from .payloads import decode
 from .pipeline_state import Outcome, Ticket
@@ -50,13 +50,10 @@ class ProcessWorker(ChildProcess):
     """A process that runs a stage."""
 
     def __init__(self, setup: worker_process.Setup) -> None:
-        self.marks = Marks.shared()
-        shared = [] if self.marks.file is None else [self.marks.file.fd]
-        try:
-            super().__init__(worker_process.__name__, setup._replace(marks=shared[0] if shared else None), shared)
-        except OSError:
-            self.marks.close()
-            raise
+        memory = memory_for_marks()
+        shared = [] if memory is None else [memory.fd]
+        self.marks = None if memory is None else Marks(memory.fd)
+        super().__init__(worker_process.__name__, setup._replace(marks=shared[0] if shared else None), shared)
 
     def give(self, tickets: list[Ticket]) -> bool:
         """Work, to be called together; whether all was sent."""
@@ -69,7 +66,8 @@ class ProcessWorker(ChildProcess):
     def close(self) -> None:
         """Let go of it: the process is told to end."""
         super().close()
-        self.marks.close()
+        if self.marks is not None:
+            self.marks.close()
 
 
 class ThreadWorker:

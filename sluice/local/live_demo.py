@@ -185,8 +185,8 @@ class LiveDemo:
             await asyncio.sleep(LATER)
             replays = await asyncio.gather(*(replay(times, urls[arm]) for arm in self.arms))
             await changing
-            history = (await sources[CONTROL].history(MODEL))[::-1]
-        came = plans | {CONTROL: [(written.at - began_utc, written.plan) for written in history]}
+            followed = [(written.at - began_utc, written.plan) for written in reversed(await sources[CONTROL].history(MODEL))]
+        came = plans | {CONTROL: [(at, plan) for at, plan in followed if at <= times[-1]]}
         modelled = predicted | {
             CONTROL: simulate_plans(self._setup(named[CONTROL].behind(front)), times, came[CONTROL], self._changes)
         }

@@ -282,8 +282,9 @@ class Simulation:
         left = [ticket for ticket in aboard if ticket.place >= begun]
         for ticket in left:
             self.running[worker].pop(ticket.number, None)
-        if rng.random() < 0.3:  # it was about to begin the first of them, and says itself that it has not
-            self.plan(self.now + rng.choice((0.0, 0.01)), "skipped", (worker, incarnation, [ticket.place for ticket in left]))
+        # It says so itself when it comes to them.
+        self.plan(self.now + rng.choice((0.0, 0.01, 0.06)), "skipped", (worker, incarnation, [ticket.place for ticket in left]))
+        if rng.random() < 0.3:  # it was about to begin the first of them
             begun = min(begun + 1, place) if w.stage.batcher is None else place
         self.plan(self.now + SETTLED, "stopped", (worker, incarnation, begun))
 

@@ -79,6 +79,72 @@ def test_a_slow_worker_is_given_nothing_ahead_and_a_quick_one_what_is_settled() 
         assert sent(state.turn(0.0).work) == rest
 
 
+def silent(workers: int, can_stop: bool = True) -> PipelineState:
+    """Quick workers, each with ten of the items from 100 on, of which all but worker 0 return theirs after 20 ms."""
+    layout = lay_out(Stage(Anything, workers=workers), 1000)
+    state = PipelineState(layout.rules, layout.entry, 10**9)
+    state.start(0.0)
+    for worker in state.turn(0.0).start:
+        state.ready(worker, 0.0, can_stop)
+    state.came(0, "", 1)
+    (worker, _), *_ = state.turn(0.0).work
+    back(state, worker, 0.0, 0.0001)
+    state.turn(0.0)
+    for i in range(10 * workers):
+        state.came(100 + i, "", 1)
+    given = dict(sent(state.turn(0.0).work))
+    assert {len(items) for items in given.values()} == {10} and len(given) == workers
+    for other in range(1, workers):
+        back(state, other, 0.02, 0.001)
+    return state
+
+
+def test_what_a_silent_worker_has_not_begun_goes_to_others_before_what_came_later() -> None:
+    state = silent(2)
+    aboard = list(state.workers[0].aboard.values())
+    for i in range(100):
+        state.came(200 + i, "", 1)
+    turn = state.turn(0.02)
+    assert turn.stop == [(0, aboard[-1].place + 1)] and [worker for worker, _ in turn.work] == [1]
+    state.stopped(0, aboard[1].place)
+    assert state.turn(0.021).work == []
+    back(state, 1, 0.022, 0.001)
+    ((worker, items),) = sent(state.turn(0.022).work)
+    assert worker == 1 and items[:9] == [ticket.item.caller for ticket in aboard[1:]]
+    back(state, 0, 0.03)
+    assert state.workers[0].aboard == {}
+
+
+def test_what_others_say_they_skipped_is_given_anew_once() -> None:
+    state = silent(2)
+    aboard = list(state.workers[0].aboard.values())
+    state.turn(0.02)
+    state.stopped(0, aboard[2].place)  # it had said that it begins the second, and saw then that it was stopped
+    state.skipped(0, [ticket.place for ticket in aboard[1:]])
+    taken = [items for _, items in sent(state.turn(0.021).work)]
+    assert sorted(item for items in taken for item in items) == sorted(ticket.item.caller for ticket in aboard[1:])
+    state.skipped(0, [ticket.place for ticket in aboard[1:]])
+    assert state.turn(0.021).work == []
+
+
+def test_a_worker_that_has_begun_nothing_keeps_one_item_and_gets_no_other_before_it_says_so() -> None:
+    state = silent(3)
+    first, *others = [ticket.item.caller for ticket in state.workers[0].aboard.values()]
+    places = [ticket.place for ticket in state.workers[0].aboard.values()]
+    assert state.turn(0.02).stop
+    state.stopped(0, places[0])
+    given = dict(sent(state.turn(0.021).work))
+    assert set(given) == {1, 2} and sorted(given[1] + given[2]) == others
+    state.skipped(0, places)
+    assert sent(state.turn(0.03).work) == [(0, [first])]
+
+
+def test_a_worker_that_cannot_be_stopped_keeps_what_it_has() -> None:
+    state = silent(2, can_stop=False)
+    turn = state.turn(0.02)
+    assert turn.stop == [] and len(state.workers[0].aboard) == 10
+
+
 def test_what_was_aboard_a_process_that_died_is_tried_once_more_alone() -> None:
     state = started(Stage(Anything, batch_size=3))
     for i in range(3):
