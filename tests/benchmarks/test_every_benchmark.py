@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import BENCHMARKS, IN_TURN, run
+from benchmarks.__main__ import BENCHMARKS, BY_NAME, IN_TURN, run
 from benchmarks.one_core import ONE_CORE, on_one_core
 from benchmarks.smoke import VARIABLE, usually
 
@@ -159,13 +159,16 @@ for name in names:
 """Each in a process of its own, forked from one that has imported them all: many take less than their imports."""
 
 
-@pytest.mark.full
-def test_every_benchmark_runs_through(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(IN_TURN, marks=pytest.mark.full, id="in turn"), pytest.param(BY_NAME, marks=pytest.mark.proof, id="by name")],
+)
+def test_every_benchmark_runs_through(names: tuple[str, ...], tmp_path: Path) -> None:
     """One after the other, as some listen at ports of their own, and in one test, for others would only wait for it.
 
     Where other work takes the cores for a moment, one that lives on what it measured may end with that; it does not twice.
     """
-    wrong = dict.fromkeys(BENCHMARKS, "")
+    wrong = dict.fromkeys(names, "")
     for _ in range(2):
         wrong = _smoke(tuple(wrong), tmp_path)
         if not wrong:
