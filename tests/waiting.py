@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
+
+
+def eventually(holds: Callable[[], Any]) -> None:
+    """Return when it holds, for who runs no loop."""
+    gives_up = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < gives_up
+        time.sleep(0.001)
 
 
 async def until(holds: Callable[[], Any]) -> None:

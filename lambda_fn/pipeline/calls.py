@@ -32,7 +32,9 @@ def why_not(error: BaseException) -> str:
 
 
 def call_one(predict: Callable[[Any], Any], value: Any) -> Any:
-    """The output for one item, or ``Raised``."""
+    """The output for one item, or ``Raised``; an item that could not be read is that already, and stays."""
+    if isinstance(value, Raised):
+        return value
     try:
         output = predict(value)
     except BaseException as error:
@@ -41,7 +43,8 @@ def call_one(predict: Callable[[Any], Any], value: Any) -> Any:
 
 
 def call_batch(predict: Callable[[list[Any]], Any], values: list[Any]) -> list[Any]:
-    """One output or ``Raised`` for each item, in order."""
+    """One output or ``Raised`` for each item, in order; items that could not be read are that already, and stay."""
+    read = [value for value in values if not isinstance(value, Raised)]
 
     def uninterrupted(some: list[Any]) -> Any:
         try:
@@ -49,8 +52,9 @@ def call_batch(predict: Callable[[list[Any]], Any], values: list[Any]) -> list[A
         except KeyboardInterrupt as error:  # raised by the stage: no signal comes here
             raise StageError(said(error)) from error
 
-    outputs = outputs_of(uninterrupted, values)
-    return [_raised(output) if isinstance(output, BaseException) else output for output in outputs]
+    outputs = iter(outputs_of(uninterrupted, read) if read else ())
+    called = (value if isinstance(value, Raised) else next(outputs) for value in values)
+    return [_raised(output) if isinstance(output, BaseException) else output for output in called]
 
 
 def _raised(error: BaseException) -> Raised:

@@ -108,8 +108,7 @@ class _Loop:
 
     def _one(self, given: _Given) -> _Given:
         number, files, payload = given
-        value = self._value(payload)
-        output = value if isinstance(value, Raised) else call_one(self._predict, value)
+        output = call_one(self._predict, self._value(payload))
         return (number, *encode_output(output, files, self._setup.max_payload))
 
     def _together(self, work: list[_Given]) -> None:
@@ -118,11 +117,7 @@ class _Loop:
             self._skip(range(place, self._place))
             return
         started = time.perf_counter()
-        outputs: list[Any] = [self._value(payload) for _, _, payload in work]
-        read = [i for i, value in enumerate(outputs) if not isinstance(value, Raised)]
-        if read:
-            for i, output in zip(read, call_batch(self._predict, [outputs[i] for i in read]), strict=True):
-                outputs[i] = output
+        outputs = call_batch(self._predict, [self._value(payload) for _, _, payload in work])
         returned = []
         for (number, files, _), output in zip(work, outputs, strict=True):
             failed, payload = encode_output(output, files, self._setup.max_payload)

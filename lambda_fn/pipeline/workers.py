@@ -130,19 +130,14 @@ class ThreadWorker:
         one_by_one.close()
 
     def _one(self, predict: Callable[[Any], Any], ticket: Ticket) -> Outcome:
-        value = self._value(ticket.payload)
-        return self._outcome(ticket, value if isinstance(value, Raised) else call_one(predict, value))
+        return self._outcome(ticket, call_one(predict, self._value(ticket.payload)))
 
     def _together(self, predict: Callable[[Any], Any], tickets: list[Ticket], place: int) -> None:
         if not self.marks.begin(place, len(tickets)):
             self._skip(range(place, place + len(tickets)))
             return
         started = time.perf_counter()
-        outputs = [self._value(ticket.payload) for ticket in tickets]
-        read = [i for i, value in enumerate(outputs) if not isinstance(value, Raised)]
-        if read:
-            for i, output in zip(read, call_batch(predict, [outputs[i] for i in read]), strict=True):
-                outputs[i] = output
+        outputs = call_batch(predict, [self._value(ticket.payload) for ticket in tickets])
         outcomes = [self._outcome(ticket, output) for ticket, output in zip(tickets, outputs, strict=True)]
         self._return(outcomes, time.perf_counter() - started)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 
 from sluice.lambda_fn.pipeline.marks import Marks, memory_for_marks
-from sluice.lambda_fn.pipeline.one_by_one import LOOK_EVERY, OneByOne
+from sluice.lambda_fn.pipeline.one_by_one import OneByOne
+from tests.waiting import eventually
 
 SOON = 60.0  # s
 
@@ -50,13 +50,6 @@ class Worker:
         assert not thread.is_alive()
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + SOON
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.001)
-
-
 @pytest.fixture(params=["of a thread", "of a process"])
 def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
     memory = memory_for_marks() if request.param == "of a process" else None
@@ -69,14 +62,15 @@ def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
 
 
 def test_what_is_made_is_returned_beside_an_item_that_takes_long_each_time_anew(worker: Worker) -> None:
-    for pause in (0.0, 0.0, 3 * LOOK_EVERY, 0.0):  # after the longest of which nobody looks any more
+    for nobody_looks in (False, False, True, False):
         worker.returned.clear()
         held = threading.Event()
         with worker.running([1, 2, held, 3]):
             eventually(lambda: worker.returned == [1, 2])
             held.set()
         assert worker.returned == [1, 2, "held", 3]
-        time.sleep(pause)
+        if nobody_looks:
+            eventually(lambda: not worker.one_by_one._watched)
     assert min(worker.seconds) >= 0
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from sluice.lambda_fn.pipeline.frames import FrameSocket, Kind, pack
 from sluice.lambda_fn.pipeline.payloads import OUT_OF_BAND, decode, encode
 from tests.lambda_fn import pipeline_stages as stages
 from tests.processes import Gate
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 SOON = 60.0  # s: nothing here takes so long, however busy the machine
@@ -84,13 +85,6 @@ def nothing_left() -> Iterator[None]:
         time.sleep(0.01)
     for was, now in zip(before, after, strict=True):
         assert now <= was
-
-
-def eventually(holds: Callable[[], Any]) -> None:
-    until = time.monotonic() + SOON
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.005)
 
 
 def error_of(future: Future[Any]) -> BaseException:

@@ -26,13 +26,13 @@ def test_so_it_is_in_many_more_runs() -> None:
     assert [line for seed in range(SEEDS, 6 * SEEDS) for line in simulate(seed)] == []
 
 
-def started(flow: Flow, max_bytes: int = 10**9) -> PipelineState:
+def started(flow: Flow, max_bytes: int = 10**9, can_stop: bool = True) -> PipelineState:
     """The state of a pipeline whose workers are ready at time 0."""
     layout = lay_out(flow, 1000)
     state = PipelineState(layout.rules, layout.entry, max_bytes)
     state.start(0.0)
     for worker in state.turn(0.0).start:
-        state.ready(worker, 0.0)
+        state.ready(worker, 0.0, can_stop)
     state.turn(0.0)
     return state
 
@@ -81,11 +81,7 @@ def test_a_slow_worker_is_given_nothing_ahead_and_a_quick_one_what_is_settled() 
 
 def silent(workers: int, can_stop: bool = True) -> PipelineState:
     """Quick workers, each with ten of the items from 100 on, of which all but worker 0 return theirs after 20 ms."""
-    layout = lay_out(Stage(Anything, workers=workers), 1000)
-    state = PipelineState(layout.rules, layout.entry, 10**9)
-    state.start(0.0)
-    for worker in state.turn(0.0).start:
-        state.ready(worker, 0.0, can_stop)
+    state = started(Stage(Anything, workers=workers), can_stop=can_stop)
     state.came(0, "", 1)
     (worker, _), *_ = state.turn(0.0).work
     back(state, worker, 0.0, 0.0001)
