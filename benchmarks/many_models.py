@@ -182,7 +182,7 @@ def info(admin: redis.Redis, section: str) -> dict[str, Any]:
 def commands(admin: redis.Redis) -> float:
     """Commands that clients have sent, but for this one; those that a script calls are none of them."""
     stats = info(admin, "commandstats")
-    counted = ("cmdstat_evalsha", "cmdstat_eval", "cmdstat_blmpop", "cmdstat_cluster|slots")
+    counted = ("cmdstat_evalsha", "cmdstat_eval", "cmdstat_blmove", "cmdstat_cluster|slots")
     return float(sum(stats[name]["calls"] for name in counted if name in stats))
 
 

@@ -219,7 +219,7 @@ class PlanFollower:
             if refused is not None and refused.final and refused.document == document:
                 continue
             try:
-                plan = await asyncio.to_thread(_plan, document)  # a large one takes its time
+                plan = await asyncio.to_thread(plan_of, document)  # a large one takes its time
             except Exception as error:
                 self._refuse(place, document, self._model_of(place, document), "", error, final=True)
                 continue
@@ -296,7 +296,10 @@ class _Named(msgspec.Struct):
     model: str
 
 
-def _plan(document: bytes) -> Plan:
+def plan_of(document: Found) -> Plan:
+    """The plan that was found; raises ``InvalidInput`` where it is none."""
+    if isinstance(document, InvalidInput):
+        raise document
     size = len(document)
     require(size <= MAX_PLAN_BYTES, "document", f"{size} bytes", f"at most {MAX_PLAN_BYTES} bytes")
     return read(Plan, document)

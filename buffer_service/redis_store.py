@@ -39,6 +39,7 @@ from sluice.buffer_service.arrival_stream import pack_floats, refused_key, route
 from sluice.buffer_service.batch_stream import batch_stream_key, pack_batches
 from sluice.buffer_service.breaker import TRIAL_INTERVAL, Breaker
 from sluice.buffer_service.redis_connection import Command
+from sluice.buffer_service.redis_mailbox import RedisMailbox, mailbox_key
 from sluice.buffer_service.redis_results import RedisResults, results_keys
 from sluice.buffer_service.redis_servers import Away, Servers
 from sluice.buffer_service.results import Bounds, Results
@@ -73,23 +74,9 @@ SHAPES = {
     "epoch": "string",
 }
 """The keys of a queue in the order of the script, and what the value of each must be, in the words of ``lua/set_aside.lua``."""
-REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
 TRIAL_TIMEOUT = 0.5  # seconds; shorter than a call's, so that a network that is back is noticed within one
-RECEIVE_WAIT = 0.25  # seconds one blocking read lasts: so late may mail be once, as its slot is on its way to another server
 ASIDE_LIFE = 86_400  # seconds that a value of somebody else is kept
 ASK_AGAIN = 0.05  # seconds after which it is asked again, at the least, whose turn it is to ping
-RECEIVE_BYTES = 1024 * 1024  # that the messages of one read have at most, beside the first
-MORE = """
-local taken, size = {}, 0
-while #taken < 99 do
-  local message = redis.call('LINDEX', KEYS[1], 0)
-  size = size + #(message or '')
-  if not message or size > tonumber(ARGV[1]) then break end
-  taken[#taken + 1] = redis.call('LPOP', KEYS[1])
-end
-return taken
-"""
-"""The messages that lie in a list, as many as have so many bytes together."""
 
 _log = logging.getLogger(__name__)
 
@@ -118,6 +105,7 @@ class RedisStore:
         self._gates: dict[int, Gate] = {}  # by slot
         self._trials = Trials()
         self._checks: dict[str, asyncio.Task[Any]] = {}  # by server
+        self._own = self._mailbox(process)
 
     def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
         spread = route if self._spread_routes else ""
@@ -146,40 +134,23 @@ class RedisStore:
         return RedisResults(partial(_ask, self._gate(model).call, _set_aside(keys, begins_anew=tuple(keys))), list(keys), bounds)
 
     async def send(self, process: str, message: bytes) -> None:
-        key = self._mailbox_key(process)
-        await self._mail(process, ("RPUSH", key, message), ("EXPIRE", key, REPLY_LIFE))
+        await self._mailbox(process).send(message)
 
     async def receive(self) -> list[bytes]:
-        key = self._mailbox_key(self.process)
-        wait: Command = ("BLMPOP", RECEIVE_WAIT, 1, key, "LEFT", "COUNT", 1)
-        answers: list[Any] = []
-        try:
-            await self._mail(self.process, wait, ("EVAL", MORE, 1, key, RECEIVE_BYTES), blocks=RECEIVE_WAIT, answers=answers)
-        except StoreUnavailable:
-            if not any(answers):
-                raise
-        found, more = (*answers, [])[:2]  # without more: what was found is nowhere else, and what went wrong the next call learns
-        return cast("list[bytes]", [*(found[1] if found else ()), *more])
+        return await self._own.receive()
 
     async def close(self) -> None:
         try:
-            key = self._mailbox_key(self.process)
-            await self._mail(self.process, ("DEL", key))
+            await self._own.close()
         finally:
             for gate in self._gates.values():
                 await gate.close()
             await self._servers.close()
 
-    async def _mail(self, process: str, *commands: Command, **options: Any) -> list[Any]:
-        call = partial(self._servers.call, key_slot(self._mailbox_key(process).encode()))
-        return await _ask(call, self._set_aside_mailbox(process), *commands, **options)
-
-    def _set_aside_mailbox(self, process: str) -> Command:
-        key = self._mailbox_key(process)
-        return _set_aside({key: "list"}, f"{self._namespace}:aside:{{{key}}}")
-
-    def _mailbox_key(self, process: str) -> str:
-        return f"{self._namespace}:replies:{process}"
+    def _mailbox(self, process: str) -> RedisMailbox:
+        key = mailbox_key(process, self._namespace)
+        call = partial(self._servers.call, key_slot(key.encode()))
+        return RedisMailbox(partial(_ask, call, _set_aside_mailbox(key, self._namespace)), key)
 
 
 class Gate:
@@ -378,6 +349,11 @@ def _set_aside(shapes: Mapping[str, str], aside: str | None = None, begins_anew:
     """What sets aside those of these keys, of one slot, whose values have not the shapes that they must have."""
     keys = [*shapes, *([aside] if aside is not None else [key + ":aside" for key in shapes]), *begins_anew]
     return ("EVAL", SET_ASIDE, len(keys), *keys, len(shapes), ASIDE_LIFE, *shapes.values())
+
+
+def _set_aside_mailbox(key: str, namespace: str) -> Command:
+    """The same of the mailbox under this key."""
+    return _set_aside({key: "list"}, f"{namespace}:aside:{{{key}}}")
 
 
 async def _ask(

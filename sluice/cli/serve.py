@@ -45,8 +45,8 @@ def command(**options: Any) -> None:
     if not settings.redis_url.startswith("memory://"):
         require_redis(settings.redis_url, settings.namespace)
     kind, _, path = settings.plans.partition(":")
-    if kind == "file" and not Path(path).exists():
-        _log.warning("waiting for plans: %s does not exist yet (--plans), and until then nothing is served", path)
+    if kind == "file":
+        _require_plan(path)
     main(settings)
 
 
@@ -60,6 +60,25 @@ def _settings(options: dict[str, Any]) -> Settings:
         if name not in options:
             raise
         raise InvalidInput(f"--{name.replace('_', '-')} ({error.field})", error.value, error.allowed) from None
+
+
+def _require_plan(path: str) -> None:
+    """What is there must have a plan in it: who starts with none serves nothing, and a log says so that nobody reads yet."""
+    from sluice.buffer_service.plans import FilePlans, plan_of
+
+    if not Path(path).exists():
+        _log.warning("waiting for plans: %s does not exist yet (--plans), and until then nothing is served", path)
+        return
+    refused = ""
+    for place, document in FilePlans(path).documents().items():
+        try:
+            plan_of(document)
+        except InvalidInput as error:
+            refused = refused or f"{place}: {error}"
+        else:
+            return
+    if refused:
+        raise InvalidInput(f"--plans ({PREFIX}PLANS)", f"file:{path}", f"a plan, or a folder with one that can be read. {refused}")
 
 
 def _require_port(host: str, port: int, option: str, zero: str) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sluice.batching.errors import InvalidInput, PayloadTooLarge
-from sluice.buffer_service.compression import AT_ONCE, ZIPPED_AT_ONCE, accepts_gzip, unzipped, zipped
+from sluice.buffer_service.compression import AT_ONCE, MOST_MEMBERS, ZIPPED_AT_ONCE, accepts_gzip, unzipped, zipped
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.conftest import NO_BATCHING, serving
 
@@ -15,13 +15,20 @@ MIXED = bytes(range(256)) * 40 + bytes(AT_ONCE)  # does not become as short as A
 def test_what_is_zipped_is_unzipped_within_a_limit_and_nothing_else_is():
     for body in (b"", b"1", MIXED):
         assert unzipped(zipped(body), len(body)) == body == gzip.decompress(zipped(body))
+        in_pieces = zipped(body[:7]) + zipped(b"") + zipped(body[7:])
+        assert unzipped(in_pieces, len(body)) == body == gzip.decompress(in_pieces)
+    assert unzipped(zipped(b"1") * MOST_MEMBERS, MOST_MEMBERS) == b"1" * MOST_MEMBERS
     with pytest.raises(PayloadTooLarge, match="at most 9 bytes"):
         unzipped(zipped(bytes(10)), 9)
+    with pytest.raises(PayloadTooLarge, match="at most 9 bytes"):
+        unzipped(zipped(bytes(5)) * 2, 9)
     for bad, why in (
         (b"1", "gzip"),
-        (zipped(b"1")[:-4], "one whole stream"),
-        (zipped(b"1") * 2, "one whole stream"),
-        (b"", "one whole"),
+        (zipped(b"1")[:-4], "whole streams"),
+        (zipped(b"1") + zipped(b"2")[:-4], "whole streams"),
+        (zipped(b"1") + b"2", "gzip"),
+        (zipped(b"") * (MOST_MEMBERS + 1), f"at most {MOST_MEMBERS} streams"),
+        (b"", "whole streams"),
     ):
         with pytest.raises(InvalidInput, match=why):
             unzipped(bad, 100)
@@ -60,7 +67,7 @@ async def test_a_function_sees_a_body_as_it_was_before_it_was_zipped(function, b
         (zipped(bytes(3_000_000)), 413, "at most 50000 bytes"),
         (b"[1]", 400, "what content-encoding says it is, gzip"),
         (b"x" * 2 * AT_ONCE, 400, "what content-encoding says it is, gzip"),
-        (zipped(b"[1]")[:-1], 400, "one whole stream of gzip"),
+        (zipped(b"[1]")[:-1], 400, "whole streams of gzip"),
         (zipped(b"{"), 400, "not one JSON document"),
     ],
     ids=["a little too large", "a bomb", "not zipped", "long and not zipped", "cut off", "no JSON"],

@@ -566,7 +566,7 @@ async def _until_waiting(buffer, at_least):
 
 
 async def test_a_mailbox_that_fell_silent_is_opened_again(monkeypatch):
-    monkeypatch.setattr("sluice.buffer_service.redis_store.RECEIVE_WAIT", 0.05)
+    monkeypatch.setattr("sluice.buffer_service.redis_mailbox.WAIT", 0.05)
     monkeypatch.setattr("sluice.buffer_service.redis_servers.COMMAND_TIMEOUT", 0.05)
 
     async def silent(reader, writer):

@@ -20,7 +20,9 @@ from sluice.batching.errors import StoreUnavailable
 from sluice.batching.policy import MAX_ROWS
 from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.redis_store import ASIDE_LIFE, RedisStore, pack_policy
+from sluice.buffer_service.redis_mailbox import mailbox_key
+from sluice.buffer_service.redis_store import ASIDE_LIFE, RedisStore, _set_aside_mailbox, pack_policy
+from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.store import Events, Limits, QueueLost
 from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import Plans, plan, serving
@@ -227,7 +229,7 @@ async def test_mail_comes_where_somebody_else_wrote_under_the_name_of_the_mailbo
     plans = Plans(plan(pairs, model))
     async with serving(function, pairs, stores[0], plans) as here, serving(function, pairs, stores[1], plans) as there:
         for store in stores:
-            await client.set(store._mailbox_key(store.process), "not a list")
+            await client.set(mailbox_key(store.process), "not a list")
         async with asyncio.timeout(PATIENCE):
             pair = (buffer.post(f"/models/{model}", b"1") for buffer in (here, there))
             assert [status for status, _, _ in await asyncio.gather(*pair)] == [200, 200]
@@ -239,7 +241,7 @@ async def test_mail_comes_where_somebody_else_wrote_under_the_name_of_the_mailbo
 def test_keys_are_set_aside_in_their_own_slot(spread):
     store = RedisStore("redis://127.0.0.1:1/0", "aaaaaaaa", spread_routes=spread)
     queue = store.queue("m", Limits(), "a")
-    for command in (queue._set_aside, store._set_aside_mailbox("bbbbbbbb")):
+    for command in (queue._set_aside, _set_aside_mailbox(mailbox_key("bbbbbbbb"), NAMESPACE)):
         keys = command[3 : 3 + command[2]]
         assert len({key_slot(key.encode()) for key in keys}) == 1
 

@@ -25,6 +25,7 @@ from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.members import encode_member
 from sluice.buffer_service.presence import TELL, Presence, Presences
 from sluice.buffer_service.redis_access import refusal
+from sluice.buffer_service.redis_mailbox import MORE, TAKE_OUT
 from sluice.buffer_service.redis_plans import LEASE, WRITE, RedisPlans
 from sluice.buffer_service.redis_store import ADVANCE, SET_ASIDE, RedisStore
 from sluice.buffer_service.store import Events, Limits
@@ -190,12 +191,12 @@ async def test_a_user_who_may_not_do_what_a_slack_needs_has_such_requests_refuse
 
 
 def test_the_documented_user_has_the_commands_that_are_used_and_no_more():
-    files = "redis_store.py", "redis_servers.py", "redis_slot.py", "redis_plans.py", "presence.py"
+    files = "redis_store.py", "redis_mailbox.py", "redis_servers.py", "redis_slot.py", "redis_plans.py", "presence.py"
     sources = [(ROOT / "buffer_service" / name).read_text() for name in files]
     used = {name for source in sources for name in re.findall(r'\("([A-Z]{3,})"[,)]', source)}
-    used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE + WRITE.text + LEASE.text + TELL.text)) | {
-        *("CLIENT|SETINFO", "SMEMBERS", "XRANGE", "MULTI", "EXEC")
-    }  # the latter read the records
+    used |= set(
+        re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE + MORE + TAKE_OUT + WRITE.text + LEASE.text + TELL.text)
+    ) | {*("CLIENT|SETINFO", "SMEMBERS", "XRANGE", "MULTI", "EXEC")}  # the latter read the records
     used = {"CLUSTER|SLOTS" if name == "CLUSTER" else name for name in used - {"NOPOLICY", "UNBLOCKED", "WRONGTYPE"}}
     granted = {word[1:].upper() for word in documented_rights("sluice", "x") if word.startswith("+")}
     assert granted == used

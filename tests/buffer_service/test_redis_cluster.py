@@ -12,7 +12,8 @@ from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.redis_store import RECEIVE_WAIT, RedisStore
+from sluice.buffer_service.redis_mailbox import WAIT, mailbox_key
+from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
 from tests.buffer_service.conftest import Plans, plan, serving
 from tests.buffer_service.moving_address import load
@@ -93,7 +94,7 @@ async def test_slots_that_move_under_load_lose_nothing_and_refuse_nobody(three_m
     model = uuid.uuid4().hex
     plans = Plans(plan(POLICY, model))
     stores = [RedisStore(three_masters.url, new_process_name()) for _ in range(2)]
-    slots = [key_slot(stream_key(model).encode()), *(key_slot(store._mailbox_key(store.process).encode()) for store in stores)]
+    slots = [key_slot(stream_key(model).encode()), *(key_slot(mailbox_key(store.process).encode()) for store in stores)]
     said_before = {kind: three_masters.refusals(kind) for kind in ("MOVED", "ASK", "TRYAGAIN")}
     async with AsyncExitStack() as stack:
         buffers = [await stack.enter_async_context(serving(function, POLICY, store, plans)) for store in stores]
@@ -116,7 +117,7 @@ async def test_slots_that_move_under_load_lose_nothing_and_refuse_nobody(three_m
 
 async def test_mail_reaches_a_process_that_waits_for_it_while_its_slot_moves_each_message_once(three_masters):
     theirs, ours = RedisStore(three_masters.url, new_process_name()), RedisStore(three_masters.url, A)
-    slot = key_slot(theirs._mailbox_key(theirs.process).encode())
+    slot = key_slot(mailbox_key(theirs.process).encode())
     received = []
 
     async def read():
@@ -146,7 +147,7 @@ async def test_mail_reaches_a_process_that_waits_for_it_while_its_slot_moves_eac
 
 
 def test_mail_that_is_late_because_two_mailboxes_move_is_there_within_the_lease_for_which_bodies_are_waited_for():
-    assert Limits().lease > 2 * RECEIVE_WAIT
+    assert Limits().lease > 2 * WAIT
 
 
 async def test_another_server_behind_the_address_of_one_shard_disturbs_no_queue_of_another(three_masters):
@@ -224,7 +225,7 @@ async def test_a_master_that_dies_is_replaced_by_its_replica(function):
 async def test_mail_goes_on_where_a_replica_takes_over_in_good_order_from_the_master_that_is_waited_at():
     with cluster() as running:
         theirs, ours = RedisStore(running.url, new_process_name()), RedisStore(running.url, A)
-        master = running.owner[key_slot(theirs._mailbox_key(theirs.process).encode())]
+        master = running.owner[key_slot(mailbox_key(theirs.process).encode())]
         replica = running.add_replica(master)
         received, sent = [], []
 

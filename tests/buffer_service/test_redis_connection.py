@@ -11,7 +11,7 @@ import pytest
 import redis
 import uvloop
 
-from sluice.buffer_service import redis_connection, redis_servers, redis_store
+from sluice.buffer_service import redis_connection, redis_mailbox, redis_servers, redis_store
 from sluice.buffer_service.redis_connection import LARGE, Endpoint, Pipe, TooManyCalls, error_of
 from sluice.buffer_service.redis_servers import Away, Servers
 from sluice.local.redis_server import RedisServer
@@ -594,12 +594,12 @@ async def test_a_wait_at_a_server_that_is_a_replica_now_asks_it_again_who_has_th
         assert not pipe.ended
 
 
-async def test_mail_that_was_taken_out_is_handed_out_though_what_is_asked_behind_it_goes_wrong(server):
-    server.says[b"1"] = b"*2\r\n$1\r\nk\r\n*1\r\n$4\r\nmail\r\n"
-    server.says[b"%d" % redis_store.RECEIVE_BYTES] = b"-CLUSTERDOWN The cluster is down\r\n"
+async def test_mail_that_was_seen_is_handed_out_though_what_is_asked_behind_it_goes_wrong(server):
+    server.says[b"%r" % redis_mailbox.WAIT] = b"$4\r\nmail\r\n"
+    server.says[b"%d" % redis_mailbox.MOST_BYTES] = b"-CLUSTERDOWN The cluster is down\r\n"
     store = redis_store.RedisStore(server.url, "phere000")
     assert await store.receive() == [b"mail"]
-    server.says[b"1"] = b"*-1\r\n"
+    server.says[b"%r" % redis_mailbox.WAIT] = b"$-1\r\n"
     with pytest.raises(Away, match="The cluster is down"):
         await store.receive()
     await store.close()

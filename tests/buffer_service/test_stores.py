@@ -17,7 +17,8 @@ from sluice.batching.policy import MAX_SLACK
 from sluice.buffer_service.arrival_stream import read_arrivals, read_requests
 from sluice.buffer_service.members import DOUBLE, MEMBERS, SLACKED, SLACKED_VERSION, member_slack
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.redis_store import RECEIVE_BYTES, RedisStore
+from sluice.buffer_service.redis_mailbox import MOST_BYTES
+from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import ID_LENGTH, Events, Limits, QueueLost
 from tests.batching.strategies import policies_with_tables_beside, stimuli, ticks
 
@@ -607,7 +608,7 @@ async def test_a_message_reaches_the_process_it_is_for_even_if_it_listens_later(
 
 async def test_messages_are_received_as_many_at_once_as_have_so_many_bytes_and_one_at_least(redis_server):
     ours, theirs = RedisStore(redis_server.url, A), RedisStore(redis_server.url, B)
-    large, small = b"x" * (2 * RECEIVE_BYTES), b"x" * (RECEIVE_BYTES // 2)
+    large, small = b"x" * (2 * MOST_BYTES), b"x" * (MOST_BYTES // 2)
     messages = [large, small, small, small, large, *(b"%d" % i for i in range(200))]
     try:
         for message in messages:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.buffer_service import app
 from sluice.buffer_service.settings import Settings
 from tests.cli.conftest import Run
@@ -98,3 +100,18 @@ def test_plans_that_are_not_there_yet_are_waited_for_and_that_is_said(
     assert err.endswith(f" WARNING sluice.cli.serve: {said}")
     place.mkdir()
     assert exit_of("serve", "--plans", f"file:{place}", "--port", "0")[2] == ""
+
+
+def test_what_is_no_plan_is_refused_before_it_starts(tmp_path: Path, exit_of: Run, started: list[Settings]) -> None:
+    page = tmp_path / "report.json"
+    page.write_text("<!doctype html>")
+    for path in (page, tmp_path):
+        code, _, err = exit_of("serve", "--plans", f"file:{path}", "--port", "0")
+        assert (code, started) == (2, [])
+        allowed = f"a plan, or a folder with one that can be read. {page}: Plan: '<!doctype html>'"
+        assert err.startswith(f"sluice: --plans (SLUICE_PLANS): 'file:{path}' is not allowed; allowed: {allowed}"), err
+
+    good = Plan(model="m", function="f", policy=PolicyDocument.of(constructors.size_or_timeout(4, 0.1)))
+    (tmp_path / "good.json").write_bytes(write(good))  # the other is told of in the log, and again where it changes
+    assert exit_of("serve", "--plans", f"file:{tmp_path}", "--port", "0")[0] == 0
+    assert [settings.plans for settings in started] == [f"file:{tmp_path}"]
