@@ -49,7 +49,7 @@ def unzipped(body: bytes, limit: int) -> bytes:
             raise InvalidInput("body", body[:80], "whole streams of gzip, as content-encoding says it is")
         if len(members) == MOST_MEMBERS and undo.unused_data:
             raise InvalidInput("body", body[:80], f"at most {MOST_MEMBERS} streams of gzip one after the other")
-        left = undo.unused_data
+        left = undo.unused_data.lstrip(b"\0")  # which some pad with
     return b"".join(members)
 
 

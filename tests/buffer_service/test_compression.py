@@ -16,7 +16,7 @@ def test_what_is_zipped_is_unzipped_within_a_limit_and_nothing_else_is():
     for body in (b"", b"1", MIXED):
         assert unzipped(zipped(body), len(body)) == body == gzip.decompress(zipped(body))
         in_pieces = zipped(body[:7]) + zipped(b"") + zipped(body[7:])
-        assert unzipped(in_pieces, len(body)) == body == gzip.decompress(in_pieces)
+        assert unzipped(in_pieces, len(body)) == unzipped(in_pieces + b"\0" * 512, len(body)) == body == gzip.decompress(in_pieces)
     assert unzipped(zipped(b"1") * MOST_MEMBERS, MOST_MEMBERS) == b"1" * MOST_MEMBERS
     with pytest.raises(PayloadTooLarge, match="at most 9 bytes"):
         unzipped(zipped(bytes(10)), 9)
@@ -27,6 +27,7 @@ def test_what_is_zipped_is_unzipped_within_a_limit_and_nothing_else_is():
         (zipped(b"1")[:-4], "whole streams"),
         (zipped(b"1") + zipped(b"2")[:-4], "whole streams"),
         (zipped(b"1") + b"2", "gzip"),
+        (b"\0" * 8, "gzip"),
         (zipped(b"") * (MOST_MEMBERS + 1), f"at most {MOST_MEMBERS} streams"),
         (b"", "whole streams"),
     ):
