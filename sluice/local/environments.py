@@ -50,6 +50,7 @@ class Environment:
         self.id = uuid.uuid4().hex
         self.function = function
         self.gone = False
+        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # or has ended before
         self.log: deque[bytes] = deque(maxlen=LOG_CHUNKS)
         self.reap: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -122,6 +123,7 @@ class Environment:
         """``GET /runtime/invocation/next``: waits for work; raises ``EnvironmentGone``."""
         if self._init_duration is None:
             self._init_duration = time.perf_counter() - self._spawned_at
+            self.started.set_result(None)
         if self._invocation is not None and self._delivered_at is None:
             self._deliver()
             return self._invocation
@@ -199,6 +201,8 @@ class Environment:
             return
         code = self._child.wait()
         self.gone = True
+        if not self.started.done():
+            self.started.set_result(None)
         if self.reap is not None:
             self.reap.cancel()
         if self._invocation is not None:

@@ -9,8 +9,10 @@
     DELETE /environments/{name}                          forget the warm ones, so that the next invocation is a cold start
 
 Every concurrent invocation has a process of its own, started when none is free and ended when it was idle for ``keep_alive``
-seconds; the most recently used is taken first, as Lambda does. Signatures are not looked at. What may live here: HTTP and the
-choice of an environment. The life of one environment is in ``environments.py``, limits and bills in ``functions.py``.
+seconds; the most recently used is taken first, as Lambda does. As many start at once as there are cores, and the others when one of
+these has started: each has a core of its own on Lambda, and side by side on one would be billed longer. Signatures are not looked
+at. What may live here: HTTP and the choice of an environment. The life of one environment is in ``environments.py``, limits and
+bills in ``functions.py``.
 
     python -m sluice.local.lambda_runtime CONFIG.json    {"functions": [{"name": …, "memory_mb": …, "environment": {…}}], "port": 0}
 
@@ -75,9 +77,10 @@ class ApiError(Exception):
 class Fleet:
     """The environments of one function: who is idle, who is busy, what was used."""
 
-    def __init__(self, function: Function, keep_alive: float) -> None:
+    def __init__(self, function: Function, keep_alive: float, starting: asyncio.Semaphore) -> None:
         self.function = function
         self.keep_alive = keep_alive
+        self._starting = starting
         self.usage = Usage()
         self.environments: dict[str, Environment] = {}
         self.busy = 0
@@ -91,13 +94,15 @@ class Fleet:
             raise ApiError(
                 429, "TooManyRequestsException", "Rate Exceeded.", Reason="ReservedFunctionConcurrentInvocationLimitExceeded"
             )
-        environment = self._take(runtime_api)
         self.busy += 1
         self.usage.max_concurrency = max(self.usage.max_concurrency, self.busy)
+        environment = None
         try:
+            environment = self._idle_one() or await self._start(runtime_api)
             outcome = await environment.run(invocation)
         except BaseException:
-            environment.kill()  # whoever waited is gone, and what the process does now nobody can say
+            if environment is not None:
+                environment.kill()  # whoever waited is gone, and what the process does now nobody can say
             raise
         finally:
             self.busy -= 1
@@ -143,14 +148,24 @@ class Fleet:
             "usage": self.usage.as_dict(),
         }
 
-    def _take(self, runtime_api: str) -> Environment:
+    def _idle_one(self) -> Environment | None:
         while self._idle:
             environment = self._idle.pop()
             if environment.reap is not None:
                 environment.reap.cancel()
             if not environment.gone:
                 return environment
-        environment = Environment(self.function, runtime_api, self._forget)
+        return None
+
+    async def _start(self, runtime_api: str) -> Environment:
+        """A new one, when a core is free for its start."""
+        await self._starting.acquire()
+        try:
+            environment = Environment(self.function, runtime_api, self._forget)
+        except BaseException:
+            self._starting.release()
+            raise
+        environment.started.add_done_callback(lambda _: self._starting.release())
         self.environments[environment.id] = environment
         return environment
 
@@ -183,14 +198,15 @@ class LambdaRuntime:
     def __init__(
         self, functions: Sequence[Function], host: str = "127.0.0.1", port: int = 0, keep_alive: float = KEEP_ALIVE
     ) -> None:
-        self._fleets = {function.name: Fleet(function, keep_alive) for function in functions}
+        self.cores = len(os.sched_getaffinity(0))
+        starting = asyncio.Semaphore(self.cores)
+        self._fleets = {function.name: Fleet(function, keep_alive, starting) for function in functions}
         if len(self._fleets) != len(functions):
             raise InvalidInput("functions", [function.name for function in functions], "every name once")
         self._host, self._port = host, port
         self._address = ""
         self._runner: web.ServerRunner | None = None
         self._background: set[asyncio.Task[None]] = set()
-        self.cores = len(os.sched_getaffinity(0))
 
     @property
     def url(self) -> str:

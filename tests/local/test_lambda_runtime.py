@@ -338,6 +338,32 @@ async def test_a_start_that_never_ends_times_out(probe: Probe, tmp_path: Path, m
         assert (await client.invoke("f")).json["errorMessage"].endswith("Init timed out after 0.30 seconds")
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+async def test_as_many_start_at_once_as_there_are_cores(
+    probe: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    (tmp_path / "slow.py").write_text(
+        "import os, time\n"
+        "open(f'began.{os.getpid()}', 'w').close()\n"
+        "while not os.path.exists('gate'): time.sleep(0.002)\n"
+        "def handler(event, context): return event\n"
+    )
+    async with running(probe("f", "slow.handler"), probe("g", "slow.handler")) as client:
+        waiting = [asyncio.create_task(client.invoke("fg"[k % 2], k)) for k in range(5)]
+        await appear(tmp_path, "began.*", cores)
+        await asyncio.sleep(0.3)  # in which another would have begun
+        assert len(list(tmp_path.glob("began.*"))) == cores
+        waiting[-1].cancel()  # who gives up while it waits takes nobody's turn
+        (tmp_path / "gate").touch()
+        assert [(await task).json for task in waiting[:-1]] == [0, 1, 2, 3]
+        (tmp_path / "stuck.py").write_text("import os; os._exit(3)")
+    async with running(probe("f", "stuck.handler"), probe("echo")) as client:
+        for _ in range(cores + 1):
+            assert (await client.invoke("f")).json["errorType"] == "Runtime.ExitError"
+        assert (await client.invoke("echo", 1)).json == 1  # what ended while it started is in nobody's way
+
+
 async def test_an_answer_over_the_limit_is_an_error(probe: Probe) -> None:
     async with running(probe("big")) as client:
         fits = await client.invoke("big", {"size": MAX_RESPONSE - 2})
