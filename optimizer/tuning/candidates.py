@@ -75,17 +75,23 @@ def fitted(times: Array) -> ArrivalProcess:
         return poisson(len(latest) / max(float(latest[-1] - latest[0]), 1e-3))
 
 
-def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProcess) -> Iterator[Proposal]:
-    """Settings of the function and workers for this process, the function having these service times."""
+def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProcess, in_time: Sequence[Slo]) -> Iterator[Proposal]:
+    """Settings of the function and workers for this process, the function having these service times.
+
+    Tables that wait to the last moment are ``in_time`` at these percentiles; of a function that is not, at those that are promised.
+    """
     question = _question(setup, profile, arrivals)
     settings = FunctionSettings(question)
     least, behind = np.inf, None
-    for table in cheapest_last_moments(settings.search, question.promised)[0][:MOST_LAST_MOMENTS]:
+    strictly = [Slo(kept.latency, slo.percentile) for kept, slo in zip(question.promised, in_time, strict=True)]
+    strict = {table.service: table for table in cheapest_last_moments(settings.search, strictly)[0]}
+    for latest in cheapest_last_moments(settings.search, question.promised)[0][:MOST_LAST_MOMENTS]:
+        table = strict.get(latest.service, latest)
         held, service = settings.held(table.service, table.policy), settings.search.services[table.service]
         behind = behind or (service, table.policy.max_batch_size)
         least = min(least, held.cost.in_all(arrivals.arrival_rate))
         yield _of(held, setup, "last moment")
-        whole = _last_moment_of(setup, service)
+        whole = _last_moment_of(setup, service, in_time) or _last_moment_of(setup, service, setup.slos)
         if whole is not None and whole != table.policy:  # where the largest batch is the cheapest by what is not quite known
             yield _waiting(setup, service.memory_mb, whole)
     for part in BUDGETS:
@@ -98,12 +104,12 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
 
 def to_last_moment(setup: TuningSetup, profile: ServiceProfile, memory_mb: int) -> Proposal | None:
     """A memory size (MB) with the table that waits to the last moment; ``None`` where it answers nobody in time."""
-    table = _last_moment_of(setup, service_times(profile, memory_mb))
+    table = _last_moment_of(setup, service_times(profile, memory_mb), setup.slos)
     return None if table is None else _waiting(setup, memory_mb, table)
 
 
-def _last_moment_of(setup: TuningSetup, service: ServiceTimes) -> Policy | None:
-    return last_moment(service.up_to(min(service.max_batch_size, setup.max_batch_size)), setup.slos)
+def _last_moment_of(setup: TuningSetup, service: ServiceTimes, slos: Sequence[Slo]) -> Policy | None:
+    return last_moment(service.up_to(min(service.max_batch_size, setup.max_batch_size)), slos)
 
 
 def _waiting(setup: TuningSetup, memory_mb: int, table: Policy) -> Proposal:
@@ -153,10 +159,11 @@ def tables(
         yield _of_servers(setup, policy, f"optimal at {middle:.4g} requests/s{of_budget}")
 
 
-def every_load(setup: TuningSetup, profile: ServiceProfile, arrival_rate: float) -> Proposal | None:
+def every_load(setup: TuningSetup, profile: ServiceProfile, arrival_rate: float, in_time: Sequence[Slo]) -> Proposal | None:
     """The plan for every load; ``None`` where no function answers even one request with a moment to spare."""
     question = _question(setup, profile, poisson(arrival_rate), LOADS)
-    plan = choose_every_load(FunctionSettings(question), LOADS)
+    strictly = replace(question, slos=tuple(in_time))
+    plan = choose_every_load(FunctionSettings(strictly), LOADS) or choose_every_load(FunctionSettings(question), LOADS)
     if plan is None:
         return None
     beside = [(function, PolicyDocument.of(table)) for function, table in plan.beside]

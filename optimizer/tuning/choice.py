@@ -15,7 +15,6 @@ SAME_COST = 0.001  # of it, up to which plans cost the same: the one in force st
 ROOM = 0.5  # of what a promise allows to be late: what uses more comes neither to be quicker in the mean nor where it is unsure
 DEAR, HALF = 2.0, 0.5  # so many times the cost buys no certainty, and is paid where no more than this part fails
 SURE_OF_COST = 0.9  # two-sided, of what a change saves: who errs pays a little more for a while, and breaks nothing
-BROKEN = 5.0  # windows: what a window costs in which a promise is broken, beside what its requests do
 
 
 class Choice(NamedTuple):
@@ -38,12 +37,12 @@ def choose(tried: Sequence[Tried], serving: Tried | None, requests: float) -> Ch
     likely = [one for one in tried if one not in sure and most_likely_keeps(one, best.price)]
     if not likely or best.of.setup.servers is not None:
         return Choice(best, sure)
-    at_least = min(one.expected_usd(requests, BROKEN) for one in sure if one in (best, serving))
-    likely = [one for one in likely if one.expected_usd(requests, BROKEN) < at_least]
+    at_least = min(one.expected_usd(requests) for one in sure if one in (best, serving))
+    likely = [one for one in likely if one.expected_usd(requests) < at_least]
     if not likely:
         return Choice(best, sure)
-    least = min(likely, key=lambda one: one.expected_usd(requests, BROKEN))
-    if serving in likely and serving.expected_usd(requests, BROKEN) <= (1 + SAME_COST) * least.expected_usd(requests, BROKEN):
+    least = min(likely, key=lambda one: one.expected_usd(requests))
+    if serving in likely and serving.expected_usd(requests) <= (1 + SAME_COST) * least.expected_usd(requests):
         least = serving
     return Choice(least, [*sure, *likely], best.price / least.price - 1)
 
@@ -60,9 +59,9 @@ def most_likely_keeps(one: Tried, sure_price: float) -> bool:
 
 def cheapest(sure: Sequence[Tried], serving: Tried | None) -> Tried:
     """Of plans that keep the promise: what serves, where another costs no less, or of those that cost the same the calmest."""
-    least = min(one.price for one in sure)
-    alike = [one for one in sure if one.price <= (1 + SAME_COST) * least]
     fixed = sure[0].of.setup.servers is not None  # what costs the same then, whatever the table
+    usd = {one: one.price if fixed else one.expected_usd() for one in sure}
+    alike = [one for one in sure if usd[one] <= (1 + SAME_COST) * min(usd.values())]
     if not fixed:
         return serving if serving in alike else min(alike, key=lambda one: one.most_late)
     if alike[0].runs[0].burden_of == "latency":  # which is not worth the promise's room

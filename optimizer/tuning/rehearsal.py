@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sluice.batching.documents import Slo
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.simulation.batch_means import (
     BLOCKS,
     Estimate,
@@ -21,13 +21,15 @@ from sluice.optimizer.simulation.batch_means import (
 )
 from sluice.optimizer.simulation.bill import Bill, block_of
 from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.simulation.event_loop import simulate_deployment
+from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
 from sluice.optimizer.tuning.beginning import with_beginning
+from sluice.optimizer.tuning.late_batches import MOST, LateBatches
 from sluice.optimizer.when_asked import module_when_asked
 
 special = module_when_asked("sluice.optimizer.special_functions")
 
 PER_WINDOW = 8  # windows that begin in the time of one
+AT_LEAST, MOST_RUNS = 8192, 8  # requests among which rare batches are looked for, and runs of the same arrivals
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +45,12 @@ class Rehearsed:
         Share of the requests beyond each SLO.
     next_shares : tuple of NextShare
         Of the requests of the next window, what is late; ``confidence`` is what was asked for.
+    late_batches : tuple of LateBatches
+        By each SLO, of this run, and where it is short of others that are like it but for the times that batches take.
+    windows : array, shape (windows,)
+        Requests in each window that was run; they overlap.
     broken : array of bool, shape (windows,)
-        Whether a promise was surely broken in each window that was run; they overlap.
+        Whether a promise was surely broken in each of them.
     percentile : Estimate
         Of the first SLO, s.
     """
@@ -56,6 +62,8 @@ class Rehearsed:
     weights: Array
     late: tuple[Estimate, ...]
     next_shares: tuple[NextShare, ...]
+    late_batches: tuple[LateBatches, ...]
+    windows: Array
     confidence: float
     broken: NDArray[np.bool_]
     percentile: Estimate
@@ -103,8 +111,14 @@ class Rehearsed:
         return all(most + more_late <= slo.error_budget for most, slo in zip(self.next_late, slos, strict=True))
 
     def chance_of_breaking(self, slos: Sequence[Slo], more_late: float = 0.0) -> float:
-        """With which chance the next window breaks a promise, that of the likeliest; ``keeps`` asks it to be what is left."""
-        return max(each.chance_beyond(slo.error_budget - more_late) for each, slo in zip(self.next_shares, slos, strict=True))
+        """With which chance the next window breaks a promise, that of the likeliest.
+
+        ``keeps`` asks it to be what is left, as far as the means of blocks tell.
+        """
+        left = [slo.error_budget - more_late for slo in slos]
+        by_blocks = (each.chance_beyond(share) for each, share in zip(self.next_shares, left, strict=True))
+        by_batches = (each.chance_of_breaking(self.windows, share) for each, share in zip(self.late_batches, left, strict=True))
+        return max(*by_blocks, *by_batches)
 
     def cannot_keep(self, slos: Sequence[Slo]) -> bool:
         """Whether some promise was surely broken."""
@@ -141,15 +155,16 @@ def rehearse(
     first = len(times) - BLOCKS * length
     run = simulate_deployment(deployment, times, np.random.default_rng(0))
     latency = run.latency + bias
-    late = [~(latency <= slo.latency) for slo in slos]
-    cold = run.cold
-    at_start = cold & (run.first_of_batch < first)
-    of_those = at_start[run.batch_of] & (run.batch_of >= 0)
-    settled = [happened & ~of_those for happened in late]
+    settled = _late(run, latency, slos, first)
     bill = Bill.of(deployment)
     energy = np.full(len(run.batch_sizes), np.nan) if deployment.energy is None else deployment.energy[run.batch_sizes - 1]
     answered = latency[first:].reshape(BLOCKS, length)
     ends = np.append(times[first + length :: length], times[-1])
+    windows = np.subtract(*_windows(times[since:], window)[::-1]).astype(np.float64) if window < np.inf else np.zeros(0)
+    late_batches = [[LateBatches.of(late[since:], run.batch_of[since:]) for late in settled]]
+    for other in _short_runs(deployment, times, len(times) - since, windows, slos):
+        lates = _late(other, other.latency + bias, slos, first)
+        late_batches.append([LateBatches.of(late[since:], other.batch_of[since:]) for late in lates])
     return Rehearsed(
         bill.by_block(run, first, length),
         np.full(BLOCKS, float(length)),
@@ -158,11 +173,33 @@ def rehearse(
         0.5 ** ((times[-1] - ends) / half_life),
         tuple(estimate_share(happened[since:]) for happened in settled),
         tuple(share_of_next(happened[since:], max(1.0, n_next)) for happened in settled),
+        tuple(
+            LateBatches(np.concatenate([each.late_in for each in found]), sum(each.requests for each in found))
+            for found in zip(*late_batches, strict=True)
+        ),
+        windows,
         confidence,
         broken_windows(times[since:], [happened[since:] for happened in settled], slos, window, confidence),
         estimate_quantile(latency[since:], slos[0].quantile),
         run.mean_batch_size,
     )
+
+
+def _late(run: SimulationResult, latency: Array, slos: Sequence[Slo], first: int) -> list[NDArray[np.bool_]]:
+    """Who is late by each SLO, but those whose environment started before the ``first`` request that counts."""
+    at_start = run.cold & (run.first_of_batch < first)
+    of_those = at_start[run.batch_of] & (run.batch_of >= 0)
+    return [~(latency <= slo.latency) & ~of_those for slo in slos]
+
+
+def _short_runs(
+    deployment: Deployment, times: Array, counted: int, windows: Array, slos: Sequence[Slo]
+) -> Iterator[SimulationResult]:
+    """Where a batch may break a window, more runs of few arrivals, with other service times: they show what is rare."""
+    least = min(slo.error_budget for slo in slos)
+    if len(windows) and ((windows > 0) & (least * windows < MOST + 1)).any():
+        for seed in range(1, min(AT_LEAST // counted, MOST_RUNS)):
+            yield simulate_deployment(deployment, times, np.random.default_rng(seed))
 
 
 def usd_by_block(deployment: Deployment, times: Array) -> tuple[Array, Array]:
@@ -180,13 +217,19 @@ def broken_windows(
 
     In a mean over requests a quiet window hardly counts, all of whose requests may be late: a batch never fills in it.
     """
-    n_windows = max(0, int((times[-1] - times[0] - window) / window * PER_WINDOW)) + 1 if window < np.inf else 1
-    begins = times[0] + np.arange(n_windows) * (window / PER_WINDOW if n_windows > 1 else 0.0)
-    first, end = np.searchsorted(times, begins), np.searchsorted(times, begins + window)
-    n, broken = end - first, np.zeros(n_windows, dtype=bool)
+    first, end = _windows(times, window)
+    n, n_windows = end - first, len(first)
+    broken = np.zeros(n_windows, dtype=bool)
     for happened, slo in zip(late, slos, strict=True):
         so_far = np.concatenate([[0], np.cumsum(happened)])
         k = so_far[end] - so_far[first]
         by_chance = special.betainc(np.maximum(k, 1), n - k + 1, slo.error_budget)  # that so many are late of n, or more
         broken |= (k > slo.error_budget * n) & (by_chance < (1 - confidence) / n_windows)
     return broken
+
+
+def _windows(times: Array, window: float) -> tuple[Indices, Indices]:
+    """The first request of each window, and that behind its last; they overlap."""
+    n_windows = max(0, int((times[-1] - times[0] - window) / window * PER_WINDOW)) + 1 if window < np.inf else 1
+    begins = times[0] + np.arange(n_windows) * (window / PER_WINDOW if n_windows > 1 else 0.0)
+    return np.searchsorted(times, begins), np.searchsorted(times, begins + window)

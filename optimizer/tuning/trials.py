@@ -29,6 +29,7 @@ from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 
 LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
+BROKEN = 5.0  # windows: what a window costs in which a promise is broken, beside what its requests do
 MOST = 0.5  # of the requests late, from which on plans compare by their time as well
 
 
@@ -187,14 +188,18 @@ class Tried:
         """USD per request of the pings that keep environments."""
         return usd_of_pings(single_route(self.proposal.plan), self.of.setup) / self.of.rate
 
-    def expected_usd(self, requests: float, broken: float) -> float:
-        """USD per request of so many, with what it costs to change to it, and with promises that it breaks.
+    def expected_usd(self, requests: float = np.inf) -> float:
+        """USD per request of so many, with what it costs to change to it, and with promises that it breaks."""
+        return (self.price + self.usd_of_change / requests) * (1 + self.risk)
 
-        A window in which one is broken costs ``broken`` windows more; what is left by the confidence with which a plan surely keeps
-        its promises counts for nothing.
+    @property
+    def risk(self) -> float:
+        """What the windows cost in which it breaks a promise, as part of what all do.
+
+        Each costs ``BROKEN`` windows more; what is left by the confidence with which a plan surely keeps its promises counts for
+        nothing.
         """
-        unsure = self.chance_of_breaking - (1 - self.of.settings.confidence)
-        return (self.price + self.usd_of_change / requests) * (1 + broken * max(0.0, unsure))
+        return BROKEN * max(0.0, self.chance_of_breaking - (1 - self.of.settings.confidence))
 
     @property
     def failing(self) -> Failing:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sluice.batching.documents import Plan, ServiceProfile, percentile_name
+from sluice.batching.documents import Plan, ServiceProfile, Slo, percentile_name
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.urls import without_password
@@ -47,6 +47,7 @@ from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.latest_fit import OTHER_RATE, LatestFit
 from sluice.optimizer.tuning.learning import grown
 from sluice.optimizer.tuning.live_profile import FEWEST, Bias, LiveProfile
+from sluice.optimizer.tuning.next_window import kept_in_next
 from sluice.optimizer.tuning.outcome import Expected, OutcomeWatch
 from sluice.optimizer.tuning.promise import PromiseWatch
 from sluice.optimizer.tuning.proposal import Proposal
@@ -59,6 +60,7 @@ from sluice.optimizer.tuning.warmed import kept_warm, prepared
 from sluice.optimizer.tuning.way import WayWatch
 
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
+OTHER_BUDGET = 1.5  # ratio of what may be late of the batches, likewise
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 REFUSED_AFTER = 10.0  # s from which batches of other plans tell that the buffers do not follow one, where none is of it
 MOST_KEPT, MOST_OF_WORKERS = 20, 4  # proposals that are rehearsed again and again, and of each workers that are offered
@@ -70,12 +72,13 @@ LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that co
 
 
 class _ProposedFor(NamedTuple):
-    """A rate (requests/s) and whether it was seen for a moment only, service times, and the way in them (s)."""
+    """A rate (requests/s) and whether it was seen for a moment only, service times, the way in them (s), and what is in time."""
 
     rate: float
     brief: bool
     profile: ServiceProfile
     way: float
+    in_time: tuple[Slo, ...]
 
 
 class _Held(NamedTuple):
@@ -107,6 +110,7 @@ class Tuner:
         self._drift = SlowDrift(self.live, self.settings.period)
         self._outcome = OutcomeWatch(setup)
         self._way = WayWatch(setup.slos, None if known is None else known.way)
+        self._in_time = setup.slos  # percentiles at which batches must be in time
         self._back_off = BackOff(self.settings.pause, self.settings.period)
         self._promise_back_off = BackOff(self.settings.pause, self.settings.period)
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
@@ -125,7 +129,7 @@ class Tuner:
         self._proposed_for: _ProposedFor | None = None
         self._fitted: LatestFit | None = None
         self._packed_tables = b""  # of fixed servers, and their profile: who watches has no use for what solves them
-        self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
+        self._every_load: tuple[Proposal | None, ServiceProfile, float, tuple[Slo, ...]] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
         self._in_trial = 0  # batches of what is tried beside the plan in force
         self._doubting = ""  # the digest of the plan that tries a memory size of which the profile may be wrong,
@@ -408,6 +412,10 @@ class Tuner:
         elif self._tried_from_doubt and self._canary_told() and self._services is not None and self.function is not None:
             self._services.refreshed(self.function)  # of what was tried as it was measured, be it to serve
         self._drift.take_note()
+        if 0 < self._rate.rate < inf:
+            requests = self._rate.rate * self.settings.kept_in
+            self._in_time = kept_in_next(self.setup.slos, requests, self._way.batch_size, self.settings.confidence)
+            self._way.in_time(self._in_time)
         self._way.settle()
         self._rate.clear()
         self._burstiness.clear()
@@ -491,6 +499,8 @@ class Tuner:
         if for_ is None or not 1 / OTHER_RATE < rate / for_.rate < OTHER_RATE:
             return True
         brief = self._rate.seconds < self.settings.shortest
+        if _other_in_time(self._in_time, for_.in_time):
+            return True
         return self._way.seconds != for_.way or _differ(profile, for_.profile) or (for_.brief and not brief)
 
     def _propose_for(self, profile: ServiceProfile, arrivals: ArrivalProcess, rate: float) -> None:
@@ -501,14 +511,16 @@ class Tuner:
         if for_ is not None and (self._way.seconds != for_.way or _differ(profile, for_.profile)):
             self._proposals.clear()
             self._every_load = None
-        found = [*unbatched(self.setup), *propose(self.setup, profile, arrivals)]
+        found = [*unbatched(self.setup), *propose(self.setup, profile, arrivals, self._in_time)]
         made = self._every_load
-        if made is None or _differ(profile, made[1]) or not 0.1 < rate / made[2] < 10:
-            self._every_load = made = every_load(self.setup, profile, rate), profile, rate
+        if made is None or _differ(profile, made[1]) or not 0.1 < rate / made[2] < 10 or _other_in_time(self._in_time, made[3]):
+            found_for = every_load(self.setup, profile, rate, self._in_time)
+            self._every_load = made = found_for, profile, rate, self._in_time
         if made[0] is not None:
             found.append(made[0])
         self._keep(found)
-        self._proposed_for = _ProposedFor(rate, self._rate.seconds < self.settings.shortest, profile, self._way.seconds)
+        brief = self._rate.seconds < self.settings.shortest
+        self._proposed_for = _ProposedFor(rate, brief, profile, self._way.seconds, self._in_time)
 
     def _of_servers(self, servers: int, profile: ServiceProfile, rate: float) -> list[Proposal]:
         """Greedy, to the last moment, and the optimal tables; those of other rates stay, unless service times are others."""
@@ -588,7 +600,7 @@ class Tuner:
         """What is begun with, and why."""
         from sluice.optimizer.tuning.candidates import every_load, unbatched
 
-        first = every_load(self.setup, profile, 1.0) if profile is not None and self.setup.servers is None else None
+        first = every_load(self.setup, profile, 1.0, self._in_time) if profile is not None and self.setup.servers is None else None
         why = "batches are learned from" if profile is None else "it rests on no fit" if first else "nothing is quicker"
         return first or unbatched(self.setup)[0], why
 
@@ -707,7 +719,10 @@ class Tuner:
             return back, "what serves is the best" + (", and what was tried beside it is not" if back else likely)
         broken = serving not in choice.fit
         over_horizon = of.rate * horizon
-        saves = saving.low * over_horizon > change
+        surer = serving.price * serving.risk - best.price * best.risk  # USD per request
+        if abs(surer) <= settings.premium * serving.price or self.setup.servers is not None:
+            surer = 0.0  # a late batch more or less is chance
+        saves = (saving.low + surer) * over_horizon > change
         fewer = best.fails_less(serving) or (trigger.kind == "promise" and best.failing.beyond <= 0 < serving.failing.beyond)
         if broken and not kept and trigger.kind != "promise" and serving.failing.beyond <= 0:
             return back, f"{stays}: {UNSURE}, and it has not broken it where it was rehearsed"
@@ -730,6 +745,9 @@ class Tuner:
             if broken
             else f"{best.proposal.name} costs {max(0.0, -100 * saving.value / serving.usd):.2g} % more, and carries whatever comes"
             if sturdier and not saves
+            else f"{best.proposal.name} breaks the promise in {_seldom(best.chance_of_breaking)} of windows, and what serves in "
+            f"{_seldom(serving.chance_of_breaking)}"
+            if surer > 0 and saving.low * over_horizon <= change and relief.low <= 0
             else f"{best.proposal.name} saves {1e6 * saving.value:.3g} USD per million requests"
             if relief.low <= 0
             else f"{best.proposal.name} costs the same and spares {100 * relief.value:.3g} % of the {best.runs[0].burden_of}"
@@ -810,6 +828,17 @@ class Tuner:
 def _certainty(choice: Choice) -> str:
     """What it would cost to be sure, in words."""
     return f"to keep it surely costs {two_digits(choice.certainty)} % more"
+
+
+def _other_in_time(now: Sequence[Slo], then: Sequence[Slo]) -> bool:
+    """Whether another part of the batches may be late than it was."""
+    ratios = (one.error_budget / other.error_budget for one, other in zip(now, then, strict=True))
+    return any(not 1 / OTHER_BUDGET < ratio < OTHER_BUDGET for ratio in ratios)
+
+
+def _seldom(chance: float) -> str:
+    """A chance in words, which is no better known than to a thousandth."""
+    return f"{two_digits(chance)} %" if chance >= 0.001 else "less than 0.1 %"
 
 
 def _differ(one: ServiceProfile, other: ServiceProfile) -> bool:

@@ -6,15 +6,18 @@ It cannot be seen alone, but from two sides. Who came last into a batch did not 
 came first waited for ``hold[size]`` at the least, and ``its latency - seconds - hold[size]`` is his way and what more he was
 held. The one is exact where an arrival let the batch leave, the other where its time was over; the lesser of the two is taken.
 
-What is planned with is that quantile of it which is promised of the requests: those to whom it matters, who came first, are some
-of them only, so that this is more than must be free, by what the way varies. Until it is measured live, what was profiled is
-planned with, or what is assumed where nobody measured it: a first plan that leaves nothing free is late by the way.
+What is planned with is a quantile of it, that at which batches must be in time (``next_window.py``), of as many of the latest as it
+takes to see it: where one of a hundred may be late, or more, of ``LATEST``, where one of a thousand, of ``KEPT``.
+
+Until it is measured live, what was profiled is planned with, or what is assumed where nobody measured it: a first plan that leaves
+nothing free is late by the way.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from math import ceil, inf, nan
 
 import numpy as np
@@ -24,7 +27,7 @@ from sluice.batching.documents import Plan, ServiceProfile, ServiceTime, Slo
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import Policy
 
-KEPT = 256  # batches
+KEPT, LATEST = 1024, 256  # batches, at the most and at the least
 FEWEST = 32  # batches from which the way is told
 OTHER = 1.25  # ratio from which it counts as another,
 LEAST = 0.0005  # and by no less (s)
@@ -36,25 +39,29 @@ class WayWatch:
     Parameters
     ----------
     slos : sequence of Slo
-        ``seconds`` is the highest of their quantiles, and half of the shortest latency at most.
+        ``seconds`` is a quantile for all of them, and half of the shortest latency at most.
     known : ServiceTime, optional
         What is planned with until it was measured.
     """
 
     def __init__(self, slos: Sequence[Slo], known: ServiceTime | None = None) -> None:
-        self._quantile = max(slo.quantile for slo in slos)
+        self._known = known
         self._most = min(slo.latency for slo in slos) / 2
-        self._ways: deque[float] = deque(maxlen=KEPT)
+        self._ways: deque[tuple[float, int]] = deque(maxlen=KEPT)  # seconds, requests of the batch
         self._digest = ""
         self._tables: dict[tuple[str, int], Policy] = {}
-        self.seconds = 0.0 if known is None else min(self._of(known), self._most)
+        self.level = max(slo.quantile for slo in slos)
+        """Which quantile that is."""
+        self.seconds = self._profiled
         """What is planned with, s."""
 
-    def _of(self, known: ServiceTime) -> float:
-        if len(known.quantiles) < 2:
-            return known.mean
-        levels, seconds = zip(*known.quantiles, strict=True)
-        return max(known.mean, float(np.interp(self._quantile, levels, seconds)))
+    @property
+    def _profiled(self) -> float:
+        known = self._known
+        if known is None:
+            return 0.0
+        levels, seconds = zip(*known.quantiles, strict=True) if len(known.quantiles) > 1 else ((0.0,), (known.mean,))
+        return min(max(known.mean, float(np.interp(self.level, levels, seconds))), self._most)
 
     def follow(self, plan: Plan) -> None:
         """This plan is in force: batches that left by another's tables tell nothing."""
@@ -75,15 +82,28 @@ class WayWatch:
             held = table.hold[min(batch.size, len(table.hold) - 1)]
             if held < inf:
                 way = min(min(batch.latencies) - batch.seconds, max(batch.latencies) - batch.seconds - held)
-                self._ways.append(max(0.0, way))
+                self._ways.append((max(0.0, way), batch.size))
+
+    @property
+    def batch_size(self) -> float:
+        """Requests of the latest batches, in the mean as requests see it; 1 where there was none."""
+        sizes = [size for _, size in self._ways]
+        return sum(n * n for n in sizes) / sum(sizes) if sizes else 1.0
+
+    def in_time(self, slos: Sequence[Slo]) -> None:
+        """Batches must be in time at these percentiles."""
+        self.level = max(slo.quantile for slo in slos)
+        if len(self._ways) < FEWEST:
+            self.seconds = self._profiled
 
     @property
     def measured(self) -> float:
         """The quantile of the latest batches, s; ``nan`` where they are too few."""
         if len(self._ways) < FEWEST:
             return nan
-        place = max(ceil(len(self._ways) * self._quantile - 1), 0)  # asked at every look, and numpy takes six times as long
-        return min(sorted(self._ways)[place], self._most)
+        latest = islice(reversed(self._ways), max(LATEST, ceil(1 / (1 - self.level))))
+        ways = sorted(way for way, _ in latest)  # asked at every look, and numpy takes six times as long
+        return min(ways[max(ceil(len(ways) * self.level - 1), 0)], self._most)
 
     @property
     def longer(self) -> bool:

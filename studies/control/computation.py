@@ -181,7 +181,7 @@ def static_plans(setup: TuningSetup, seen: Array) -> dict[str, Plan]:
     """What is recommended for the first windows once and for all, and the plan for every load."""
     best = recommend(Question(fitted(seen), profile(), setup.slos, environments=LAMBDA)).winner
     rate = (len(seen) - 1) / float(np.ptp(seen))
-    plan = every_load(setup, profile(), rate)
+    plan = every_load(setup, profile(), rate, setup.slos)
     assert plan is not None
     return {RECOMMENDED: plan_of(best, setup.slos, setup.model), EVERY_LOAD: plan.plan}
 
@@ -206,11 +206,11 @@ def tried(setup: TuningSetup, times: Array, case: Case) -> list[Plan]:
     found, rate = [], len(times) / float(np.ptp(times))
     for factor in (1.0, FACTOR) if case.drifts else (1.0,):
         truth = stretched(profile(), factor)
-        proposals = [*unbatched(setup), *([] if factor == 1 else [every_load(setup, truth, rate)])]
+        proposals = [*unbatched(setup), *([] if factor == 1 else [every_load(setup, truth, rate, setup.slos)])]
         width = min(48 * case.days * WINDOW, np.ptp(times) / QUARTERS)
         edges = np.searchsorted(times, np.arange(times[0], times[-1], width))
         for first, last in pairwise(edges.tolist()):
-            proposals += propose(setup, truth, fitted(times[first:last]))
+            proposals += propose(setup, truth, fitted(times[first:last]), setup.slos)
         found += [proposal.plan for proposal in proposals if proposal is not None]
         for memory_mb in setup.memory_sizes:
             alone = replace(found[0], function=setup.function_at(memory_mb), memory_mb=memory_mb, digest="")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -990,7 +991,7 @@ def test_proposals_for_a_rate_that_was_seen_for_a_moment_are_made_anew_when_it_w
 ) -> None:
     asked: list[float] = []
 
-    def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProcess) -> list[Proposal]:
+    def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProcess, in_time: Sequence[Slo]) -> list[Proposal]:
         asked.append(arrivals.arrival_rate)
         return []
 

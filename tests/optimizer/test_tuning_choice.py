@@ -78,7 +78,7 @@ def test_a_little_more_certainty_is_not_bought_at_a_multiple_of_the_cost(seed: i
     setup, times = setup_of(), bursts(900, 6, seed=seed)
     run = simulate_control(setup, times)
     assert run.plans and setup.profile is not None
-    first = every_load(setup, setup.profile, 5.0)
+    first = every_load(setup, setup.profile, 5.0, setup.slos)
     assert first is not None
     stays = simulate_plans(setup, times, [(float(times[0]) - 1, first.plan)])
     assert run.cost_per_request <= 1.02 * stays.cost_per_request
@@ -165,7 +165,7 @@ def test_as_many_are_foretold_late_as_in_the_window_in_which_it_is_worst_to_begi
     """A window that goes on has the environments of the burst before; one that begins has none, whenever the plan comes."""
     setup, times = setup_of(init=5.0), bursts(150, 12, peak=100.0)
     assert setup.profile is not None
-    first = every_load(setup, setup.profile, 5.0)
+    first = every_load(setup, setup.profile, 5.0, setup.slos)
     assert first is not None
     deployment = deployment_of(single_route(first.plan), setup, setup.profile)
     which = ((times - times[0]) // 300).astype(int)

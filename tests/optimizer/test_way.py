@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import inf, isnan
+from itertools import cycle
+from math import ceil, inf, isnan
 
 import numpy as np
 import pytest
@@ -55,14 +56,52 @@ def test_the_way_is_found_whichever_end_of_a_batch_it_shows_at(rate: float) -> N
     assert watch.measured == pytest.approx(0.003, abs=1e-6)  # times since 1970 have no more digits
 
 
+def seen_by(watch: WayWatch, ways: np.ndarray, size: int = 0) -> None:
+    """Batches on whose way requests were for so long, of any size or of one."""
+    watch.follow(PLAN)
+    for batch, way in zip(cycle(served(5, 1000, 0.0)[1]), ways, strict=False):
+        batch = batch._replace(size=size, latencies=(batch.seconds + TABLE.hold[size],) * size) if size else batch
+        watch.see([batch._replace(latencies=tuple(x + way for x in batch.latencies))])
+
+
 def test_it_is_the_quantile_that_is_promised_of_the_latest_batches() -> None:
     watch = WayWatch([Slo(0.1, 90), Slo(0.2, 99)])
-    watch.follow(PLAN)
-    of_long_ago, batches = served(5, 1000, 0.03)[1], served(5, 1000, 0.0)[1]
-    ways = np.random.default_rng(2).permutation(np.linspace(0, 0.02, len(batches)))
-    late = [b._replace(latencies=tuple(x + way for x in b.latencies)) for b, way in zip(batches, ways, strict=True)]
-    watch.see(of_long_ago + late)
+    ways = np.random.default_rng(2).permutation(np.linspace(0, 0.02, 800))
+    ways[:500] = 0.03
+    seen_by(watch, ways)
     assert watch.measured == pytest.approx(float(np.quantile(ways[-256:], 0.99, method="inverted_cdf")), abs=1e-6)
+
+
+def test_of_a_quantile_that_few_batches_do_not_show_as_many_are_asked_as_it_takes() -> None:
+    ways = np.random.default_rng(2).permutation(np.linspace(0, 0.01, 2000))
+    ways[1200], ways[800] = 0.02, 0.03
+    for level, found in ((0.95, None), (0.998, 0.01), (0.9991, 0.02), (0.9999, 0.02)):
+        watch = WayWatch([SLO])
+        watch.in_time([Slo(0.1, 100 * level)])
+        seen_by(watch, ways)
+        latest = ways[-max(256, min(1024, ceil(1 / (1 - level)))) :]
+        expected = float(np.quantile(latest, level, method="inverted_cdf"))
+        assert watch.measured == pytest.approx(expected, abs=1e-6)
+        assert found is None or expected == pytest.approx(found, abs=2e-4)
+
+
+def test_batches_count_by_their_size_as_requests_see_it() -> None:
+    watch = WayWatch([SLO])
+    assert watch.batch_size == 1
+    seen_by(watch, np.full(3, 0.001), 1)
+    seen_by(watch, np.full(1, 0.001), 3)
+    assert watch.batch_size == pytest.approx(2)
+
+
+def test_what_was_profiled_is_taken_at_that_quantile_until_the_way_is_measured() -> None:
+    watch = WayWatch([SLO], ServiceTime(0.005, [(0.0, 0.0), (0.95, 0.008), (1.0, 0.018)], 100))
+    assert watch.seconds == pytest.approx(0.008)
+    watch.in_time([Slo(0.1, 99.95)])
+    assert watch.seconds == pytest.approx(0.0179)
+    seen_by(watch, np.full(256, 0.001))
+    watch.in_time([Slo(0.1, 99.95)])
+    watch.settle()
+    assert watch.seconds == pytest.approx(0.001, abs=1e-6)
 
 
 def test_too_few_batches_and_those_that_cannot_tell_leave_it_open() -> None:
