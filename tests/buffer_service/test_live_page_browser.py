@@ -71,6 +71,7 @@ async def test_a_hostile_reason_is_shown_as_it_is_and_runs_nothing(function):
         assert tab.errors == []
 
 
+@pytest.mark.full
 async def test_buffers_that_do_not_follow_the_plan_are_shown_with_their_reason_as_text(function):
     plans = Plans(resnet())
     digest, other = plans.plans[0].digest, OtherPlan("c", "", HOSTILE)
@@ -90,6 +91,7 @@ async def test_buffers_that_do_not_follow_the_plan_are_shown_with_their_reason_a
         assert tab.errors == []
 
 
+@pytest.mark.full
 async def test_a_fleet_is_shown_with_its_devices_and_what_each_has_loaded_as_text(function):
     well, silent = worker("a", **{HOSTILE: "READY"}), worker("b", silent=9.0, small="READY")
     known = Known(well, silent, worker("c", device=HOSTILE, small="LOADING"))

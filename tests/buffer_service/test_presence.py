@@ -276,6 +276,7 @@ async def test_a_document_without_a_digest_is_no_plan_that_somebody_follows_or_n
     assert place.plans.digests() == {"m": PLAN.digest}
 
 
+@pytest.mark.full
 async def test_processes_tell_of_themselves_in_a_cluster() -> None:
     with cluster() as three:
         place = Place(three.url, "n")

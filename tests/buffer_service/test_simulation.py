@@ -144,6 +144,7 @@ def test_every_fault_strikes_and_every_end_is_seen():
     pytest.fail(f"{SEEDS} seeds did not see {wanted}")
 
 
+@pytest.mark.full
 def test_a_run_is_its_seed_in_every_interpreter():
     command = [sys.executable, "-m", "tests.buffer_service.simulation", "4"]
     told = [

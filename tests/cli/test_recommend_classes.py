@@ -21,6 +21,7 @@ def profiled(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.full
 def test_the_answer_says_who_shares_a_queue_and_writes_the_plan_and_the_page(
     shown_by: Callable[..., str], profiled: str, tmp_path: Path
 ) -> None:

@@ -508,6 +508,7 @@ def two_sizes(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.full
 def test_a_plan_for_every_load_is_written_and_its_regret_shown(
     two_sizes: str, tmp_path: Path, shown_by: Shown, document_of: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:

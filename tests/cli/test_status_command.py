@@ -573,6 +573,7 @@ async def test_a_buffer_tells_which_plan_it_does_not_follow_and_who_had_no_answe
         assert f"  another plan, {gone.digest}, is not followed by this buffer: " in said
 
 
+@pytest.mark.full
 async def test_a_buffer_tells_who_follows_the_plan_in_redis(exit_of: Run) -> None:
     served, other = plan(NO_BATCHING), OtherPlan("c", plan(NO_BATCHING).digest, "wrong")
     async with serving(Function(), NO_BATCHING, plans=Plans(served)) as buffer:

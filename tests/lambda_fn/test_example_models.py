@@ -180,6 +180,7 @@ def rates() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.full
 async def test_what_another_service_does_not_answer_fails_alone(tmp_path: Path, rates: str) -> None:
     async with serve("service", tmp_path, RATES_URL=rates) as served:
         others = [

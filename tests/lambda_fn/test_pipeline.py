@@ -562,6 +562,7 @@ def test_a_program_that_starts_its_pipeline_when_it_is_imported_is_told_so(tmp_p
     assert out == "" and "start it below `if __name__ == '__main__':`" in err
 
 
+@pytest.mark.full
 def test_workers_end_when_who_started_them_is_killed(tmp_path: Path) -> None:
     call = 'if __name__ == "__main__":\n    pipeline = Pipeline(Stage(__import__("time").sleep and Sleeps, workers=2)).start()\n'
     call += "    futures = [pipeline.submit(1)]\n    print('busy', flush=True)\n    futures[0].result()\n"

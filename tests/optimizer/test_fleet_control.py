@@ -541,6 +541,7 @@ def test_only_what_is_likely_to_come_is_rehearsed(again, runs, monkeypatch):
     assert len(asked) == runs
 
 
+@pytest.mark.full
 def test_where_demand_alternates_within_a_minute_placements_are_kept_for_what_comes_again():
     """Each family by turns, for half a minute: plans for the moment alone have 1.2 to 1.8 % late, at the jumps."""
     described = read_fleet(FLEET_LIVE)

@@ -50,6 +50,7 @@ def test_more_than_are_fitted_make_no_fit_old() -> None:
     assert not LatestFit.to(trials(n=FITTED)).is_old(trials(n=4 * FITTED), Trigger("periodic", 1000.0, ""))
 
 
+@pytest.mark.full
 def test_of_steady_arrivals_one_fit_an_hour_is_made_however_often_plans_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[float] = []
     fit = candidates.fitted

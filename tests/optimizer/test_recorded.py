@@ -112,6 +112,7 @@ def test_a_record_of_few_arrivals_is_run_too(answer: Answer, n: int) -> None:
     assert seen is not None and seen.cost is not None and len(seen.late) == 1
 
 
+@pytest.mark.full
 def test_what_moves_is_the_same_next_time_and_workers_by_the_hour_cost_by_how_fast_requests_come(
     question: Question, answer: Answer
 ) -> None:
@@ -129,6 +130,7 @@ def test_what_moves_is_the_same_next_time_and_workers_by_the_hour_cost_by_how_fa
     assert drifting.high - drifting.low > 3 * (steady.high - steady.low)
 
 
+@pytest.mark.full
 def test_of_no_record_and_of_what_is_free_nothing_is_said_of_what_comes_next(question: Question, law: Answer) -> None:
     assert law.cost_again is None and "come next" not in wording.billed_on(law)[0]
     free = machine_offer(

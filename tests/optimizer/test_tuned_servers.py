@@ -145,6 +145,7 @@ def test_several_servers_keep_their_number() -> None:
     assert decision.plan is not None and decision.plan.policy is not None and decision.plan.policy.servers == 2
 
 
+@pytest.mark.full
 def test_the_table_follows_the_rate() -> None:
     times = np.concatenate([arrivals(4.0, 400), arrivals(16.0, 400, 400.0, 1)])
     run = simulate_control(setup_of(), times, settings=TuningSettings(period=100.0), step=5.0)
@@ -154,6 +155,7 @@ def test_the_table_follows_the_rate() -> None:
     assert float(late.mean()) < SLO.error_budget
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.proof), pytest.param(7, marks=pytest.mark.proof)])
 def test_workers_that_become_busy_at_once_keep_the_promise_within_ten_seconds(seed: int) -> None:
     run, step = busy_at_three_times(2, seed)

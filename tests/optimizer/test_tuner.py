@@ -467,6 +467,7 @@ def test_without_a_profile_it_begins_with_no_batching_and_learns_to_batch() -> N
     assert (late / n).max() < 0.05
 
 
+@pytest.mark.full
 def test_a_plan_that_costs_some_per_cent_more_is_left_within_the_hour_at_one_request_a_second() -> None:
     """What is saved is not known with 99 % confidence from so few, and one that is dearer breaks no promise."""
     setup = TuningSetup("m", (SLO,), profile_of(885, 1769, intercept=0.0056, slope=0.00074, init=0.5, largest=32))
@@ -487,6 +488,7 @@ def test_service_times_that_grow_by_half_are_noticed_and_corrected_within_a_minu
     assert (run.latency[after] > SLO.latency).mean() < 0.05
 
 
+@pytest.mark.full
 def test_service_times_that_grow_by_little_are_planned_with_at_once_where_that_breaks_the_promise() -> None:
     """By a millisecond all are late who wait to the last moment, long before a seventh more is sure of each size."""
     times = poisson_times(5, 6000)
@@ -498,6 +500,7 @@ def test_service_times_that_grow_by_little_are_planned_with_at_once_where_that_b
     assert (run.latency[after] > SLO.latency).mean() < 0.005
 
 
+@pytest.mark.full
 def test_service_times_that_creep_by_less_than_an_alarm_tells_of_are_followed() -> None:
     """By a hundredth every two minutes, a third in all: who waits to the last moment is late by a millisecond."""
     slo = Slo(0.12, 95)
@@ -532,6 +535,7 @@ def test_batches_that_take_another_time_again_and_again_ask_ever_more_seldom_whi
     assert noticed and len(noticed) <= 8 and min(np.diff([0.0, *noticed])) >= PAUSE
 
 
+@pytest.mark.full
 def test_latencies_under_other_service_times_are_no_bias() -> None:
     times = poisson_times(20, 20_000)
     changes = [ServiceChange(float(times[0]) + 400, 1.6), ServiceChange(float(times[0]) + 700, 1.0)]
@@ -847,6 +851,7 @@ def workers_and_function(*memory_sizes: int) -> TuningSetup:
     return TuningSetup("m", (Slo(0.15),), of("f-{memory_mb}", *memory_sizes), offers=(offer,))
 
 
+@pytest.mark.full
 def test_workers_that_are_overloaded_are_followed_by_what_serves_who_waits_as_well_as_who_comes() -> None:
     slo, step, setup = Slo(0.15), 1.7e9 + 80, workers_and_function(1769)
     before, after = poisson_times(200, 20_000), poisson_times(600, 5_000, 9) + 80
@@ -861,6 +866,7 @@ def test_workers_that_are_overloaded_are_followed_by_what_serves_who_waits_as_we
     assert late[(since > 4) & (since < 8)].mean() <= slo.error_budget  # two carry 680, and would for ten seconds more
 
 
+@pytest.mark.full
 def test_workers_with_the_function_for_the_rest_are_taken_where_that_costs_next_to_nothing_and_carry_three_times_as_much() -> None:
     slo, step, setup = Slo(0.15), 1.7e9 + 150, workers_and_function(1769)
     before, after = poisson_times(200, 40_000), poisson_times(600, 6_600, 9) + 150
@@ -1096,6 +1102,7 @@ def test_where_bursts_start_cold_whatever_the_plan_no_batching_at_ten_times_the_
     assert {plan.policy.kind for _, plan in run.plans if plan.policy is not None} <= {"last_moment", "deadline", "size_or_timeout"}
 
 
+@pytest.mark.full
 def test_a_silence_of_a_minute_among_many_who_come_is_no_rate_to_plan_for() -> None:
     """Gaps of a Pareto law, of 80 s at most: at the rate of the longest the plan in force would start cold too often."""
     rng, setup = np.random.default_rng(4), TuningSetup("m", (Slo(1.0, 99),), profile_of(885, 1769, init=1.0))

@@ -72,6 +72,7 @@ def test_of_what_always_happens_as_often_nothing_is_left_to_chance_but_what_few_
     assert steady.chance_beyond(0.03) == pytest.approx(np.exp(-32))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.proof)])
 def test_a_little_more_certainty_is_not_bought_at_a_multiple_of_the_cost(seed: int) -> None:
     """Each burst starts environments and has some late, of any plan as many: no batching had fewer, at twice the cost."""
@@ -98,6 +99,7 @@ def test_nor_where_most_of_what_is_allowed_was_late_and_certainty_costs_more_tha
     assert choice.best is batches and choice.certainty > 1.5
 
 
+@pytest.mark.full
 def test_where_many_are_late_what_surely_keeps_the_promise_is_bought_whatever_it_costs() -> None:
     """The function takes twice as long from the middle on, and answers in time with twice the memory alone."""
     setup, rng = setup_of(init=0.1, slo=Slo(0.3, 95)), np.random.default_rng(3)
