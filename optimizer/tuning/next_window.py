@@ -26,8 +26,8 @@ special = module_when_asked("sluice.optimizer.special_functions")
 
 ROUNDING = 1e-9  # of what a window allows: a whole number may be just below it
 DEVIATIONS = 6.0  # standard ones of the number of batches that are looked at
-MOST_NUMBERS = 400  # of batches; of more evenly spaced ones
-HALVINGS = 40
+MOST_NUMBERS = 128  # of batches; of more evenly spaced ones
+HALVINGS = 24
 
 
 def kept_in_next(slos: Sequence[Slo], requests: float, batch_size: float, confidence: float) -> tuple[Slo, ...]:
