@@ -23,6 +23,11 @@ MOST = 32  # late requests that a window may have: where more are allowed a batc
 ROUNDING = 1e-9  # of what a window allows: a whole number may be just below it
 
 
+def may_be_late(error_budget: float, n: Array) -> Array:
+    """How many of ``n`` a promise allows to be late."""
+    return np.floor(max(error_budget, 0.0) * n + ROUNDING)
+
+
 class LateBatches(NamedTuple):
     """What was late among so many ``requests``: how many in each batch that has late ones, shape (late batches,)."""
 
@@ -48,7 +53,7 @@ class LateBatches(NamedTuple):
         n, times = np.unique(windows[(windows > 0) & (error_budget * windows < MOST + 1)], return_counts=True)
         if not (len(self.late_in) and len(n)):
             return 0.0
-        allowed = np.floor(max(error_budget, 0.0) * n + ROUNDING).astype(np.int64)
+        allowed = may_be_late(error_budget, n).astype(np.int64)
         most = int(allowed.max())
         by_size = np.bincount(np.minimum(self.late_in, most + 1), minlength=most + 2)[: most + 1] / self.requests
         weights = np.arange(most + 1) * by_size  # of j late in a batch, j times the rate of such batches

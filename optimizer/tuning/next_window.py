@@ -20,11 +20,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from sluice.batching.documents import Slo
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.tuning.late_batches import may_be_late
 from sluice.optimizer.when_asked import module_when_asked
 
 special = module_when_asked("sluice.optimizer.special_functions")
 
-ROUNDING = 1e-9  # of what a window allows: a whole number may be just below it
 DEVIATIONS = 6.0  # standard ones of the number of batches that are looked at
 MOST_NUMBERS = 128  # of batches; of more evenly spaced ones
 HALVINGS = 24
@@ -48,12 +49,12 @@ def _late(error_budget: float, batches: float, confidence: float) -> float:
     """The ``x`` of above, at most the part that is allowed; bisection, as the chance falls with it."""
     away = DEVIATIONS * np.sqrt(batches)
     first, last = np.floor(max(batches - away, 1.0)), np.ceil(batches + away)
-    n = np.unique(np.round(np.linspace(first, last, min(int(last - first) + 1, MOST_NUMBERS))))
+    n: Array = np.unique(np.round(np.linspace(first, last, min(int(last - first) + 1, MOST_NUMBERS))))
     weights = np.exp(n * np.log(batches) - batches - special.gammaln(n + 1))
     if batches - away <= 1:
         weights = np.append(weights, np.exp(-batches))  # no batch, which breaks nothing
     weights /= weights.sum()
-    few = np.floor(error_budget * n + ROUNDING)
+    few = may_be_late(error_budget, n)
     least, most = 0.0, error_budget
     for _ in range(HALVINGS):
         middle = (least + most) / 2

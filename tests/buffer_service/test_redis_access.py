@@ -25,7 +25,7 @@ from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.members import encode_member
 from sluice.buffer_service.presence import TELL, Presence, Presences
 from sluice.buffer_service.redis_access import refusal
-from sluice.buffer_service.redis_mailbox import MORE, TAKE_OUT
+from sluice.buffer_service.redis_mailbox import LENGTH, MORE, TAKE_OUT
 from sluice.buffer_service.redis_plans import LEASE, WRITE, RedisPlans
 from sluice.buffer_service.redis_store import ADVANCE, SET_ASIDE, RedisStore
 from sluice.buffer_service.store import Events, Limits
@@ -195,7 +195,9 @@ def test_the_documented_user_has_the_commands_that_are_used_and_no_more():
     sources = [(ROOT / "buffer_service" / name).read_text() for name in files]
     used = {name for source in sources for name in re.findall(r'\("([A-Z]{3,})"[,)]', source)}
     used |= set(
-        re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE + MORE + TAKE_OUT + WRITE.text + LEASE.text + TELL.text)
+        re.findall(
+            r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE + MORE + LENGTH + TAKE_OUT + WRITE.text + LEASE.text + TELL.text
+        )
     ) | {*("CLIENT|SETINFO", "SMEMBERS", "XRANGE", "MULTI", "EXEC")}  # the latter read the records
     used = {"CLUSTER|SLOTS" if name == "CLUSTER" else name for name in used - {"NOPOLICY", "UNBLOCKED", "WRONGTYPE"}}
     granted = {word[1:].upper() for word in documented_rights("sluice", "x") if word.startswith("+")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from sluice.local.bootstrap import Throttle
 from sluice.local.functions import MAX_RESPONSE, Function
 from sluice.local.lambda_runtime import LambdaRuntime, main, missing_files
 from tests.processes import ended
+from tests.waiting import until
 
 pytestmark = pytest.mark.full
 
@@ -344,18 +346,20 @@ async def test_as_many_start_at_once_as_there_are_cores(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     (tmp_path / "slow.py").write_text(
-        "import os, time\n"
+        "import fcntl, os\n"
         "open(f'began.{os.getpid()}', 'w').close()\n"
-        "while not os.path.exists('gate'): time.sleep(0.002)\n"
+        "gate = open('gate')\n"
+        "fcntl.flock(gate, fcntl.LOCK_SH)\n"  # when the test lets go of it
         "def handler(event, context): return event\n"
     )
     async with running(probe("f", "slow.handler"), probe("g", "slow.handler")) as client:
-        waiting = [asyncio.create_task(client.invoke("fg"[k % 2], k)) for k in range(5)]
-        await appear(tmp_path, "began.*", cores)
-        await asyncio.sleep(0.3)  # in which another would have begun
-        assert len(list(tmp_path.glob("began.*"))) == cores
-        waiting[-1].cancel()  # who gives up while it waits takes nobody's turn
-        (tmp_path / "gate").touch()
+        with (tmp_path / "gate").open("w") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            waiting = [asyncio.create_task(client.invoke("fg"[k % 2], k)) for k in range(5)]
+            await until(lambda: sum(each["busy"] for each in client.runtime.status()["functions"].values()) == 5)
+            assert sum(each["environments"] for each in client.runtime.status()["functions"].values()) == cores
+            assert len(await appear(tmp_path, "began.*", cores)) == cores
+            waiting[-1].cancel()  # who gives up while it waits takes nobody's turn
         assert [(await task).json for task in waiting[:-1]] == [0, 1, 2, 3]
         (tmp_path / "stuck.py").write_text("import os; os._exit(3)")
     async with running(probe("f", "stuck.handler"), probe("echo")) as client:
