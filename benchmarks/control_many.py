@@ -274,10 +274,8 @@ async def run(models: int, rate: float, size: int, period: float, warm: float, s
             there = np.mean([all_of_them > alone + 1 for all_of_them, alone in zip(one.rss, one.alone, strict=True)])
             print(f"{words}: {own + started:.2f} % of a core, of which processes that decide {started:.2f} %")
             print(f"  {decided} decisions, a process for them {100 * there:.1f} % of the time")
-            print(
-                f"  resident {np.mean(one.rss):.0f} MB on average (PSS {np.mean(one.pss):.0f}), at most {max(one.rss):.0f}; ",
-                end="",
-            )
+            print(f"  PSS {np.mean(one.pss):.0f} MB on average, at most {max(one.pss):.0f}; ", end="")
+            print(f"resident in all {np.mean(one.rss):.0f}, at most {max(one.rss):.0f}; ", end="")
             print(f"what watches alone {np.mean(one.alone):.0f} (at most {max(one.alone):.0f})")
         print(f"CPU, sluice control over the other: {total['control'] / max(total['here'], 0.01):.2f}")
         with without_numba():

@@ -48,7 +48,20 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 @contextmanager
 def without_numba() -> Iterator[None]:
     """The loops of this process that are not kept as machine code run as Python."""
-    before, _Loop.without_numba = _Loop.without_numba, True
+    with _small(True):
+        yield
+
+
+@contextmanager
+def with_numba() -> Iterator[None]:
+    """They are made, in a part of what goes ``without_numba``."""
+    with _small(False):
+        yield
+
+
+@contextmanager
+def _small(wanted: bool) -> Iterator[None]:
+    before, _Loop.without_numba = _Loop.without_numba, wanted
     try:
         yield
     finally:

@@ -160,9 +160,12 @@ class SizeOrTimeout:
         there = self._counting.integrals(here)[:, :largest] @ self.arrivals.D1
         return _expected_in_time(here[::-1, :largest], there[::-1], exactly, at_least, rows)
 
-    @cached_property
+    def forget_series(self) -> None:
+        """The most of what is held, 100 KB of a table of 32; who asks for further responses has it made again."""
+        self.__dict__.pop("_series", None)
+
     def _integrated_series(self) -> Array:
-        """Those of the integrals from 0 to w, one term more."""
+        """Those of the integrals from 0 to w, one term more; made in less time than it is worth to keep as many numbers again."""
         series = self._series
         padded = np.concatenate([series, np.zeros((len(series), 2, series.shape[2]))], axis=1)
         k = np.arange(1, series.shape[1] + 1)[:, None]
@@ -211,7 +214,7 @@ class SizeOrTimeout:
             _Members(
                 self.timeout,
                 self._series if apart else none,
-                self._integrated_series if apart and len(levels) > 1 else none,
+                self._integrated_series() if apart and len(levels) > 1 else none,
                 exactly,
                 at_least,
             ),

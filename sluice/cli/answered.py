@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sluice.batching.documents import Plan, write
 from sluice.cli import output
+from sluice.cli.named_files import write_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,11 +22,11 @@ class Answered:
     def give(self, out: str | None, report: str | None, as_json: bool) -> None:
         """Write the plan and the page, where a path is told, and print the document or the tables."""
         if out is not None:
-            output.write_file(out, write(self.plan))
+            write_file(out, write(self.plan))
         if report is not None:
             with output.stderr.status("drawing ..."):
                 page = self.page()
-            output.write_file(report, page.encode())
+            write_file(report, page.encode())
         if as_json:
             output.print_json(self.document())
         else:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.arrival_options import read_arrivals
-from sluice.cli.output import read_json
+from sluice.cli.named_files import read_json
 from sluice.cli.trace_options import read_recorded
 from sluice.cli.values import MOST_RATE
 from sluice.optimizer.arrays import Array

@@ -13,7 +13,7 @@ from msgspec import structs
 from sluice.batching.errors import require
 from sluice.cli.file_kinds import kind_of
 from sluice.cli.groups import Command
-from sluice.cli.output import read_json
+from sluice.cli.named_files import read_json
 from sluice.cli.values import FILE, PERIOD, WAIT, integer, number, offered
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE

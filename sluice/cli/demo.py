@@ -15,6 +15,7 @@ from sluice.batching.documents import Slo, write
 from sluice.batching.errors import require
 from sluice.cli import output
 from sluice.cli.file_kinds import DEMO, written_option
+from sluice.cli.named_files import write_file
 from sluice.cli.slo_options import slo_options
 from sluice.cli.values import FILE, LIMIT, number
 from sluice.local.demo import Demo, DemoReport, Row
@@ -64,7 +65,7 @@ def command(slos: tuple[Slo, ...], out: str | None, as_json: bool, **options: An
     with output.SeldomDrawn(DRAW_EVERY, 1.0) as bar:
         report = demo.run(output.stderr.print, lambda what, fraction: bar.show(fraction, what))
     if out is not None:
-        output.write_file(out, write(report))
+        write_file(out, write(report))
     if as_json:
         output.print_json(report)
         return

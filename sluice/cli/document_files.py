@@ -7,7 +7,7 @@ from typing import TypeVar
 from sluice.batching.documents import ArrivalDocument, Document, Plan, ServiceProfile, read
 from sluice.batching.errors import InvalidInput
 from sluice.cli.file_kinds import ARRIVALS, PLAN, PROFILE, is_object, kind_of
-from sluice.cli.output import read_json
+from sluice.cli.named_files import read_json
 
 Read = TypeVar("Read", bound=Document)
 

@@ -8,6 +8,7 @@ from rich.table import Table
 from sluice.batching.documents import write
 from sluice.cli import output
 from sluice.cli.file_kinds import ARRIVALS, FIGURE, written_option
+from sluice.cli.named_files import write_file, wrote
 from sluice.cli.trace_options import TraceOptions, trace_options, warn_of_clock
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, dispersion_of_counts, mmpp2_rates
@@ -46,12 +47,12 @@ def command(trace: TraceOptions, model: str, plot: str | None, out: str | None, 
         fitted = fit_arrivals(observed, model)
     document = arrival_document(fitted, verdict)
     if out is not None:
-        output.write_file(out, write(document))
+        write_file(out, write(document))
     if plot is not None:
         from sluice.optimizer.report.trace_plot import plot_trace, write_figure
 
         write_figure(plot_trace(observed, fitted.arrivals), plot)
-        output.wrote(plot)
+        wrote(plot)
     if as_json:
         output.print_json(document)
         return

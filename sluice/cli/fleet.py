@@ -14,6 +14,7 @@ from sluice.cli import output
 from sluice.cli.arrival_options import fleet_way_option
 from sluice.cli.document_files import read_document
 from sluice.cli.file_kinds import FLEET, PLAN, require_replaceable, written_option
+from sluice.cli.named_files import write_file
 from sluice.cli.values import FILE, LIMIT, number
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.fleet.fleet_file import read_demand, read_fleet, read_running
@@ -129,10 +130,10 @@ def command(
         document = plan.document()
     buffer_plans = plan.plans() if plans is not None else []
     if out is not None:
-        output.write_file(out, write(document))
+        write_file(out, write(document))
     for buffer_plan in buffer_plans:
         path = str(Path(str(plans)) / f"{buffer_plan.model}.json")
-        output.write_file(path, write(buffer_plan))
+        write_file(path, write(buffer_plan))
     if as_json:
         output.print_json(document)
     else:

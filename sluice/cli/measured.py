@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from sluice.batching.errors import InvalidInput
-from sluice.cli.output import read_json
+from sluice.cli.named_files import read_json
 from sluice.optimizer.report.evidence import Seen
 
 

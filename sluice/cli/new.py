@@ -8,7 +8,7 @@ import click
 
 from sluice.packaging.layout import lay_out
 
-from .output import wrote
+from .named_files import wrote
 from .values import FILE
 
 

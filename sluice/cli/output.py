@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -14,8 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColum
 from rich.table import Column, Table
 from rich.text import Text
 
-from sluice.batching.documents import without_mark, write
-from sluice.batching.errors import InvalidInput
+from sluice.batching.documents import write
 
 
 class WholeConsole(Console):
@@ -52,36 +50,6 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 def print_json(document: object) -> None:
     """Write one JSON document to stdout."""
     click.echo(write(document), nl=False)
-
-
-def read_file(path: str, option: str) -> bytes:
-    """The bytes of a file that the user named by an option."""
-    try:
-        return Path(path).read_bytes()
-    except FileNotFoundError:
-        raise InvalidInput(option, path, "a file that exists") from None
-    except OSError as error:
-        raise InvalidInput(option, path, f"a readable file ({error.strerror})") from None
-
-
-def read_json(path: str, option: str) -> bytes:
-    """The bytes of such a file that holds JSON, without the mark that an editor may have put before it."""
-    return without_mark(read_file(path, option))
-
-
-def write_file(path: str, data: bytes) -> None:
-    """Write a file that the user named, in a directory that may be new, and say so on stderr."""
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_bytes(data)
-    except OSError as error:
-        raise InvalidInput("file", path, f"a writable path ({error.strerror})") from None
-    wrote(path)
-
-
-def wrote(path: str) -> None:
-    """Say on stderr that a file was written."""
-    click.echo(f"wrote {path}", err=True)
 
 
 class SeldomDrawn:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
-from sluice.cli.output import read_json
+from sluice.cli.named_files import read_json
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.smdp import affine
 

@@ -9,7 +9,7 @@ import msgspec
 from sluice.batching.documents import Plan, read
 from sluice.batching.errors import InvalidInput
 from sluice.cli.file_kinds import PLAN, POLICY, kind_of
-from sluice.cli.output import read_json
+from sluice.cli.named_files import read_json
 from sluice.optimizer.smdp import PhaseTables, read_phase_tables
 
 

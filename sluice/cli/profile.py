@@ -22,6 +22,7 @@ from sluice.cli import output
 from sluice.cli.cost_options import architecture_option
 from sluice.cli.file_kinds import PROFILE, require_replaceable, written_option
 from sluice.cli.header_options import CREDENTIALS, header_option, read_headers, require_content_type
+from sluice.cli.named_files import write_file
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.values import FILE, SWEEP, integer, number, numbers_option
 from sluice.lambda_fn import contract
@@ -189,7 +190,7 @@ def command(
             way = measure_way(asked_at, invoke, model, samples[0])
         except SluiceError:
             if out is not None:  # the sweep was paid for
-                output.write_file(out, write(measured.profile))
+                write_file(out, write(measured.profile))
                 click.echo(f"{out} is without the way through the buffer.", err=True)
             raise
         measured = msgspec.structs.replace(measured, profile=msgspec.structs.replace(measured.profile, way=way))
@@ -213,7 +214,7 @@ def command(
         reason = measured.profile.one_by_one
         click.echo(f"warning: {model} computes a batch one by one, so batching saves next to nothing: {reason}.", err=True)
     if out is not None:
-        output.write_file(out, write(measured.profile))
+        write_file(out, write(measured.profile))
     if as_json:
         output.print_json(measured.profile)
     else:

@@ -17,6 +17,7 @@ from sluice.cli import output
 from sluice.cli.file_kinds import REPLAYED, written_option
 from sluice.cli.given import require_none_given
 from sluice.cli.header_options import header_option, read_headers, require_content_type, require_header
+from sluice.cli.named_files import write_file
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options, warn_of_clock
@@ -128,7 +129,7 @@ def command(
             )
         )
     if out is not None:
-        output.write_file(out, msgspec.json.encode(result.document()) + b"\n")
+        write_file(out, msgspec.json.encode(result.document()) + b"\n")
     summary = result.summary()
     if as_json:
         output.print_json(summary)

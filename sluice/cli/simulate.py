@@ -14,6 +14,7 @@ from sluice.batching.documents import Slo, percentile_name
 from sluice.batching.errors import require
 from sluice.cli import output, simulate_control
 from sluice.cli.file_kinds import FIGURE, require_written
+from sluice.cli.named_files import wrote
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.policy_files import is_file, read_policy
 from sluice.cli.profile_files import warn_of_machine
@@ -144,7 +145,7 @@ def command(
         from sluice.optimizer.report.trace_plot import write_figure
 
         write_figure(plot_series(runs), plot)
-        output.wrote(plot)
+        wrote(plot)
     rate, winner, prices = rate_seen(run), cheapest_kept(runs, slos), situation.any_function.billing.prices
     if as_json:
         output.print_json(

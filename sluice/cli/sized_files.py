@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sluice.batching.errors import InvalidInput
-from sluice.cli import output
+from sluice.cli.named_files import read_file
 
 
 def read_sized_files(named: Sequence[str], option: str) -> list[tuple[float | None, bytes]]:
@@ -28,4 +28,4 @@ def _read(text: str, option: str) -> tuple[float | None, bytes]:
         size = None
     if size is not None and not 0 <= size < float("inf"):
         raise InvalidInput(option, told, "a size >= 0 before the file")
-    return size, output.read_file(text if size is None else file, option)
+    return size, read_file(text if size is None else file, option)

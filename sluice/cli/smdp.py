@@ -17,6 +17,7 @@ from sluice.cli import output
 from sluice.cli.arrival_options import WAY
 from sluice.cli.file_kinds import PLAN, POLICY, require_replaceable, written_option
 from sluice.cli.given import require_none_given
+from sluice.cli.named_files import write_file
 from sluice.cli.server_options import ServerOptions, server_options, solver_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.smdp_answer import in_tables, in_words
@@ -129,7 +130,7 @@ def command(
             class_plan(asked, no_batching(), slack, model, function)  # what it does not allow, before anything takes time
         answer = answer_classes(asked, lambda: end - time.monotonic())
         if out is not None:
-            output.write_file(out, write(class_document(answer, slack, model, function)))
+            write_file(out, write(class_document(answer, slack, model, function)))
         if as_json:
             output.print_json(full_class_document(answer))
             return
@@ -149,7 +150,7 @@ def command(
     require(0 <= way < shortest, "--buffer-overhead", way, f"seconds, less than the {shortest:g} that are promised")
     found = answer_problem(problem, slos, way=way, **ask, seconds_left=lambda: end - time.monotonic())
     if out is not None:
-        output.write_file(out, write(answer_document(found, model, function)))
+        write_file(out, write(answer_document(found, model, function)))
     if as_json:
         output.print_json(full_document(found))
         return

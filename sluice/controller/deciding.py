@@ -1,7 +1,9 @@
-"""Decisions in a process of their own, which is there while something is decided: what decides takes 200 MB more than what watches.
+"""Decisions in a process of their own, which is there while something is decided.
 
-The process is started for a decision, serves all that are due one after the other, and ends when nothing was decided for ``IDLE``
-seconds. A message is its length in 8 bytes, little-endian, and a pickle; ``deciding_process.py`` is the other end.
+What decides needs more than what watches: libraries, and room for what it computes. So the controller makes a copy of itself
+(``fork``) for a decision, which shares with it all that neither changes, serves what else is due, one after the other, and is ended
+when nothing was decided for ``IDLE`` seconds. A message is its length in 8 bytes, little-endian, and a pickle;
+``deciding_process.py`` is the other end of the socket.
 
     there   the tuner as it is, the time, and what is due
     back    the decision and the tuner as it is after it, or what went wrong
@@ -14,18 +16,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import pickle
-import sys
-from typing import Protocol
+import signal
+import socket
+from typing import NamedTuple, Protocol
 
 from sluice.batching.errors import SluiceError
+from sluice.controller.deciding_process import serve_parent
 from sluice.controller.model_control import ModelTuner
 from sluice.optimizer.tuning.decision import Decision, Trigger
 
 IDLE = 5.0  # s
 HANGS = 300.0  # s; the first decision after an installation compiles its loops
 MOST_BYTES = 64 * 1024 * 1024
-COMMAND = (sys.executable, "-m", "sluice.controller.deciding_process")
 
 
 class DecisionLost(SluiceError):
@@ -47,19 +51,33 @@ class Decider(Protocol):
     async def close(self) -> None: ...
 
 
-class DecidingProcess:
-    """Starts and ends the process; ``command`` is its other end."""
+class _Process(NamedTuple):
+    """One that decides, and the socket to it."""
 
-    def __init__(self, command: tuple[str, ...] = COMMAND, idle: float = IDLE, hangs: float = HANGS) -> None:
-        self._command, self._idle, self._hangs = command, idle, hangs
-        self._process: asyncio.subprocess.Process | None = None
+    pid: int
+    answers: asyncio.StreamReader
+    asked: asyncio.StreamWriter
+
+    def end(self) -> int:
+        """Have it ended; with which code it has, which is its own where it had already."""
+        self.asked.transport.abort()
+        os.kill(self.pid, signal.SIGKILL)  # it is there, as nobody has asked for its code
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+class DecidingProcess:
+    """Starts and ends the process."""
+
+    def __init__(self, idle: float = IDLE, hangs: float = HANGS) -> None:
+        self._idle, self._hangs = idle, hangs
+        self._process: _Process | None = None
         self._turn = asyncio.Lock()
         self._ending: asyncio.TimerHandle | None = None
 
     @property
     def running(self) -> bool:
         """Whether the process is there."""
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and not self._process.answers.at_eof()
 
     @property
     def pid(self) -> int | None:
@@ -84,15 +102,15 @@ class DecidingProcess:
                 async with asyncio.timeout(self._hangs):
                     found = await self._ask(asked)
             except TimeoutError:
-                await self._end()
+                self._end()
                 raise DecisionLost(f"it was not decided within {self._hangs:g} s, and the process that decides was ended") from None
             except (OSError, EOFError) as error:
-                code = await self._end()
+                code = self._end()
                 raise DecisionLost(f"the process that decides died ({code if code is not None else error})") from None
             except BaseException:
-                await self._end()
+                self._end()
                 raise
-            self._ending = asyncio.get_running_loop().call_later(self._idle, self._kill)
+            self._ending = asyncio.get_running_loop().call_later(self._idle, self._end)
         if isinstance(found, str):
             raise DecisionLost(found)
         return found
@@ -101,37 +119,46 @@ class DecidingProcess:
         """End the process, whatever it is doing."""
         if self._ending is not None:
             self._ending.cancel()
-        await self._end()
+        self._end()
 
     async def _ask(self, asked: bytes) -> tuple[Decision, ModelTuner] | str:
         if not self.running:
-            pipe = asyncio.subprocess.PIPE
-            self._process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
+            self._end()  # of one that has ended by itself the code is asked for
+            self._process = await _started()
         process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        process.stdin.write(len(asked).to_bytes(8, "little") + asked)
-        await process.stdin.drain()
-        length = int.from_bytes(await process.stdout.readexactly(8), "little")
+        assert process is not None
+        process.asked.write(len(asked).to_bytes(8, "little") + asked)
+        await process.asked.drain()
+        length = int.from_bytes(await process.answers.readexactly(8), "little")
         if length > MOST_BYTES:
             raise EOFError(f"it answers with {length} bytes")
-        answer: tuple[Decision, ModelTuner] | str = pickle.loads(await process.stdout.readexactly(length))
+        answer: tuple[Decision, ModelTuner] | str = pickle.loads(await process.answers.readexactly(length))
         return answer
 
-    def _kill(self) -> None:
-        process, self._process = self._process, None  # of which it is heard later that it has ended: none is asked meanwhile
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-
-    async def _end(self) -> int | None:
-        """Have it ended; with which code it has, where it did so itself."""
+    def _end(self) -> int | None:
+        """End the process, if there is one; its code."""
         process, self._process = self._process, None
-        if process is None:
-            return None
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), 0.1)
-        code = process.returncode
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        return code
+        return process.end() if process is not None else None
+
+
+async def _started() -> _Process:
+    """A copy of this process that decides.
+
+    The other threads are not in it. So nothing is used there that they may have locked: neither the loop nor a connection.
+    """
+    here, there = socket.socketpair()
+    told = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, told)  # as until it has handlers of its own it would tell this loop of one
+    try:
+        pid = os.fork()
+        if not pid:
+            serve_parent(there.detach(), before)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    there.close()
+    with contextlib.ExitStack() as failed:
+        failed.callback(os.waitpid, pid, 0)
+        failed.callback(os.kill, pid, signal.SIGKILL)
+        process = _Process(pid, *await asyncio.open_unix_connection(sock=here))
+        failed.pop_all()
+    return process

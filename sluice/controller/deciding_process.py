@@ -7,20 +7,59 @@ of the system, where nobody is left to do so.
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import logging
 import os
 import pickle
 import signal
-from typing import BinaryIO
+import stat
+import sys
+from collections.abc import Iterable
+from typing import BinaryIO, NoReturn
 
-from sluice.batching.log_lines import log_to_stderr
 from sluice.controller.niceness import NICENESS
+from sluice.optimizer.compiled import with_numba
+
+_log = logging.getLogger(__name__)
+
+
+def serve_parent(connection: int, unblocked: Iterable[int]) -> NoReturn:
+    """In a copy of a controller, over this socket: serve it, and end, without what a process does that ends by itself.
+
+    Of its connections none is kept, but files are: one may be the log. ``unblocked`` is the signal mask that it had.
+    """
+    code = 1
+    try:
+        gc.freeze()  # what is the controller's is not looked at, and so neither copied nor closed
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # of the whole group, whose parent ends this when it has no use for it
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        sys.stdout = sys.stderr
+        _close_sockets_but(connection)
+        with with_numba(), os.fdopen(connection, "rb") as asked, os.fdopen(os.dup(connection), "wb") as answers:
+            serve(asked, answers)
+        code = 0
+    except BaseException:
+        _log.exception("the process that decides")
+    finally:
+        os._exit(code)
+
+
+def _close_sockets_but(own: int) -> None:
+    """Those of this process, or who is connected would not hear that the controller has ended; also its end of ours."""
+    for opened in map(int, os.listdir("/dev/fd")):
+        with contextlib.suppress(OSError):  # of the list itself
+            if opened > 2 and opened != own and stat.S_ISSOCK(os.fstat(opened).st_mode):
+                os.close(opened)
 
 
 def serve(asked: BinaryIO, answers: BinaryIO) -> None:
     """Decide until there is no more that is asked."""
     calm = False
     while len(length := asked.read(8)) == 8:
-        told = asked.read(int.from_bytes(length, "little"))
+        tuner, told = None, asked.read(int.from_bytes(length, "little"))
         try:
             tuner, now, trigger, hangs = pickle.loads(told)
             signal.setitimer(signal.ITIMER_REAL, 1.1 * hangs)
@@ -32,17 +71,5 @@ def serve(asked: BinaryIO, answers: BinaryIO) -> None:
             answer = pickle.dumps(f"an error inside the controller: {error!r}", pickle.HIGHEST_PROTOCOL)
         answers.write(len(answer).to_bytes(8, "little") + answer)
         answers.flush()
-
-
-def main() -> None:
-    """Serve whoever started this."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # of the whole group, whose parent ends this when it has no use for it
-    log_to_stderr("info")
-    asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    serve(asked, answers)
-
-
-if __name__ == "__main__":
-    main()
+        del told, answer, tuner
+        gc.collect()  # laws of arrivals at hundreds of timeouts, before the next makes its own

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import click
@@ -79,27 +77,7 @@ def test_what_answers_a_question_is_interrupted_as_anything_is(exit_of: Run, mon
     assert exit_of("fit")[0] == 2 and met == [signal.getsignal(signal.SIGTERM)]
 
 
-class Warns:
-    """Warns whoever reads it."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return warnings.warn, ("two\nlines",)
-
-
-def test_what_the_process_that_decides_says_is_in_the_form_of_the_one_that_started_it() -> None:
-    asked = pickle.dumps(Warns())
-    done = subprocess.run(
-        [sys.executable, "-m", "sluice.controller.deciding_process"],
-        input=len(asked).to_bytes(8, "little") + asked,
-        capture_output=True,
-        env=os.environ | {"SLUICE_LOG_FORMAT": "json"},
-        check=True,
-    )
-    [line] = done.stderr.splitlines()
-    assert "UserWarning: two\nlines" in json.loads(line)["message"]
-
-
-def test_so_is_why_the_local_lambda_does_not_start(
+def test_why_the_local_lambda_does_not_start(
     log_as_before: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["lambda_runtime", "no/such/file"])

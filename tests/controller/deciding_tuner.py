@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import time
+import warnings
 from dataclasses import dataclass, field
+from typing import Any
 
 from sluice.batching.documents import Plan
+from sluice.optimizer.compiled import compiled
 from sluice.optimizer.tuning.decision import Decision, Trigger
 from tests.controller.deaf_tuner import DeafTuner
 
 
 @dataclass
 class DecidingTuner(DeafTuner):
-    """Wants another plan once it is told of an arrival; ``fate`` is ``decides``, ``dies``, ``hangs`` or ``fails``, by decision."""
+    """Wants another plan once it is told of an arrival; each decision ``decides``, ``dies``, ``hangs``, ``warns`` or ``fails``."""
 
     chosen: Plan | None = None
     fates: tuple[str, ...] = ("decides",)
@@ -22,6 +25,7 @@ class DecidingTuner(DeafTuner):
     plans: list[str] = field(default_factory=list)
     pid: int = 0
     niceness: int = 0
+    may_compile: bool = False
 
     def in_force(self, plan: Plan, since: float) -> None:
         self.plans.append(plan.digest)
@@ -33,9 +37,13 @@ class DecidingTuner(DeafTuner):
     def decide(self, now: float, trigger: Trigger) -> Decision:
         fate = self.fates[min(self.decided, len(self.fates) - 1)]
         self.decided, self.pid, self.niceness = self.decided + 1, os.getpid(), os.getpriority(os.PRIO_PROCESS, 0)
+        loop: Any = compiled(len)
+        self.may_compile = not loop.without_numba
         print("what a decision prints is no answer")
         if fate == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
+        if fate == "warns":
+            warnings.warn("two\nlines", stacklevel=1)
         if fate == "hangs":
             time.sleep(60.0)
         if fate == "fails":

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import pickle
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sluice.controller import deciding
-from sluice.controller.deciding import COMMAND, DecidingProcess, DecisionLost
+from sluice.controller.deciding import DecidingProcess, DecisionLost
 from sluice.controller.niceness import NICENESS
+from sluice.optimizer.compiled import without_numba
 from sluice.optimizer.tuning.decision import Trigger
 from tests.controller.deciding_tuner import DecidingTuner
 from tests.waiting import until
@@ -36,11 +40,11 @@ async def process_of() -> AsyncIterator[Callable[..., DecidingProcess]]:
 
 
 def gone(pid: int) -> bool:
+    """Or ended, where nobody has asked for its code."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
         return True
-    return False
 
 
 async def test_what_happened_is_decided_about_at_the_priority_of_the_controller_and_what_is_periodic_at_a_low_one(
@@ -69,9 +73,18 @@ async def test_all_that_is_due_is_decided_by_one_process_which_ends_when_nothing
 async def test_what_is_asked_in_the_moment_in_which_the_idle_process_is_ended_is_decided_by_another(process_of: Any) -> None:
     process = process_of(idle=60.0)
     _, before = await process.decide(DecidingTuner(), 1.0, TRIGGER)
-    process._kill()  # as when it was idle for so long; that it has ended nobody has heard
+    process._end()  # as when it was idle for so long
     decision, after = await process.decide(DecidingTuner(), 2.0, TRIGGER)
     assert decision.at == 2.0 and after.pid != before.pid
+
+
+async def test_one_that_dies_while_nothing_is_decided_costs_no_decision(process_of: Any) -> None:
+    process = process_of(idle=60.0)
+    _, before = await process.decide(DecidingTuner(), 1.0, TRIGGER)
+    os.kill(before.pid, signal.SIGKILL)
+    await until(lambda: not process.running)
+    decision, after = await process.decide(DecidingTuner(), 2.0, TRIGGER)
+    assert decision.at == 2.0 and after.pid != before.pid and gone(before.pid)
 
 
 @pytest.mark.parametrize(("fate", "words"), [("dies", "died .-9."), ("hangs", "within 0.7 s"), ("fails", "ZeroDivisionError")])
@@ -103,29 +116,57 @@ async def test_who_does_not_wait_for_a_decision_any_more_ends_the_process(proces
     assert gone(pid)
 
 
-def test_what_decides_ends_with_who_asked_and_by_itself_where_it_hangs() -> None:
-    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:
-        assert idle.stdin is not None
-        idle.stdin.close()
-        assert idle.wait(60) == 0
-    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hanging:
-        assert hanging.stdin is not None
-        told = pickle.dumps((DecidingTuner(fates=("hangs",)), 1.0, TRIGGER, 0.1))
-        hanging.stdin.write(len(told).to_bytes(8, "little") + told)
-        hanging.stdin.close()
-        assert hanging.wait(60) < 0
+@pytest.mark.parametrize("fate", ["decides", "hangs"])
+async def test_what_decides_ends_when_who_asked_was_killed_and_by_itself_where_it_hangs(fate: str) -> None:
+    with subprocess.Popen([sys.executable, "-m", "tests.controller.asking", fate], stdout=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        pid = int(asking.stdout.readline())
+        assert not gone(pid)
+        asking.kill()
+    await until(lambda: gone(pid))
 
 
-def test_what_decides_is_without_what_watches_and_without_what_is_for_servers_alone() -> None:
-    script = (
-        "import sys, sluice.controller.deciding_process, sluice.optimizer.tuning.candidates\n"
-        "print(*sys.modules.keys() & {'asyncio', 'redis', 'numba', 'sluice.optimizer.smdp'})"
-    )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split() == []
+def test_what_it_says_is_in_the_form_in_which_who_asked_logs() -> None:
+    command = [sys.executable, "-m", "tests.controller.asking", "warns"]
+    told = os.environ | {"SLUICE_LOG_FORMAT": "json"}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=told) as asking:
+        assert asking.stderr is not None
+        lines = [asking.stderr.readline() for _ in range(2)]
+        asking.kill()
+    assert lines[0] == "what a decision prints is no answer\n"
+    assert "UserWarning: two\nlines" in json.loads(lines[1])["message"]
+
+
+async def test_what_decides_has_no_connection_of_who_asked(process_of: Any) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        _, after = await process_of(idle=60.0).decide(DecidingTuner(), 1.0, TRIGGER)
+        opened = {os.readlink(link) for link in Path(f"/proc/{after.pid}/fd").iterdir() if int(link.name) > 2}
+        assert {os.readlink(f"/proc/self/fd/{end.fileno()}") for end in (here, there)}.isdisjoint(opened)
+        assert sum(each.startswith("socket:") for each in opened) == 1  # by which it is asked
+
+
+async def test_a_signal_to_all_processes_ends_the_one_that_asked_and_leaves_the_decision_to_it(process_of: Any) -> None:
+    told = asyncio.Event()
+    loop, process = asyncio.get_running_loop(), process_of(idle=60.0)
+    loop.add_signal_handler(signal.SIGTERM, told.set)
+    try:
+        _, before = await process.decide(DecidingTuner(), 1.0, TRIGGER)
+        os.kill(before.pid, signal.SIGTERM)
+        _, after = await process.decide(DecidingTuner(), 2.0, TRIGGER)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+    assert after.pid == before.pid and not told.is_set()
+
+
+async def test_what_decides_makes_machine_code_though_what_watches_is_without_numba(process_of: Any) -> None:
+    with without_numba():
+        _, after = await process_of().decide(DecidingTuner(), 1.0, TRIGGER)
+    assert after.may_compile
 
 
 def test_what_watches_is_without_what_decides() -> None:
-    libraries = "{'numba', 'matplotlib', 'boto3', 'joserfc'}"
+    libraries = "{'numba', 'rich', 'matplotlib', 'boto3', 'joserfc'}"
     modules = "{'scipy.optimize', 'scipy.linalg', 'sluice.optimizer.tuning.candidates', 'sluice.optimizer.fits'}"
     script = f"import sys, sluice.cli.control; loaded = sys.modules.keys(); print(*loaded & {modules}, *loaded & {libraries})"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split() == []

@@ -14,7 +14,7 @@ import pytest
 
 from sluice.optimizer import compiled as module
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.compiled import compiled, inlined, look_again, room_stamp, without_numba
+from sluice.optimizer.compiled import compiled, inlined, look_again, room_stamp, with_numba, without_numba
 from sluice.optimizer.simulation import queue_loop
 from sluice.optimizer.tuning import dispersion, level_scan, step_sum
 from sluice.optimizer.tuning.level_scan import LevelScan
@@ -117,6 +117,8 @@ def test_loops_that_are_not_kept_are_python_without_numba_and_machine_code_with_
         with pytest.raises(TypeError, match="float"), without_numba():
             function(np.zeros(3))
     assert function(np.zeros(3)) == 2.0
+    with without_numba(), with_numba():
+        assert function(np.zeros(3)) == 2.0
 
 
 def doubling(is_kept: Callable[[list[bool]], bool]) -> tuple[Any, list[bool]]:
