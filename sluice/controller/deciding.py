@@ -147,16 +147,17 @@ async def _started() -> _Process:
     The other threads are not in it. So nothing is used there that they may have locked: neither the loop nor a connection.
     """
     here, there = socket.socketpair()
-    told = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, told)  # as until it has handlers of its own it would tell this loop of one
-    try:
-        pid = os.fork()
-        if not pid:
-            serve_parent(there.detach(), before)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    there.close()
     with contextlib.ExitStack() as failed:
+        failed.callback(here.close)
+        told = {signal.SIGINT, signal.SIGTERM}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, told)  # as until it ignores them it would tell this loop of one
+        try:
+            with there:
+                pid = os.fork()
+                if not pid:
+                    serve_parent(there.detach(), before)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         failed.callback(os.waitpid, pid, 0)
         failed.callback(os.kill, pid, signal.SIGKILL)
         process = _Process(pid, *await asyncio.open_unix_connection(sock=here))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -96,6 +97,19 @@ async def test_what_is_lost_with_a_process_that_dies_or_hangs_is_one_decision(pr
     assert tuner.decided == 0
     if fate == "hangs":
         process._hangs = 30.0
+    decision, _ = await process.decide(DecidingTuner(), 2.0, TRIGGER)
+    assert decision.at == 2.0
+
+
+async def test_where_no_process_can_be_started_a_decision_is_lost(process_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    process = process_of()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fork", refused)
+        with pytest.raises(DecisionLost, match="Resource temporarily unavailable"):
+            await process.decide(DecidingTuner(), 1.0, TRIGGER)
     decision, _ = await process.decide(DecidingTuner(), 2.0, TRIGGER)
     assert decision.at == 2.0
 
