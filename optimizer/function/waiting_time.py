@@ -161,11 +161,13 @@ class SizeOrTimeout:
         return _expected_in_time(here[::-1, :largest], there[::-1], exactly, at_least, rows)
 
     def forget_series(self) -> None:
-        """The most of what is held, 100 KB of a table of 32; who asks for further responses has it made again."""
+        """The most of what is held, 0.2 MB of a table of 32; who asks for further responses has it made again."""
         self.__dict__.pop("_series", None)
+        self.__dict__.pop("_integrated_series", None)
 
+    @cached_property
     def _integrated_series(self) -> Array:
-        """Those of the integrals from 0 to w, one term more; made in less time than it is worth to keep as many numbers again."""
+        """Those of the integrals from 0 to w, one term more."""
         series = self._series
         padded = np.concatenate([series, np.zeros((len(series), 2, series.shape[2]))], axis=1)
         k = np.arange(1, series.shape[1] + 1)[:, None]
@@ -214,7 +216,7 @@ class SizeOrTimeout:
             _Members(
                 self.timeout,
                 self._series if apart else none,
-                self._integrated_series() if apart and len(levels) > 1 else none,
+                self._integrated_series if apart and len(levels) > 1 else none,
                 exactly,
                 at_least,
             ),

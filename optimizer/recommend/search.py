@@ -39,7 +39,6 @@ RESOLUTION = 1e-5  # of the longest timeout, or of twice the shortest latency pr
 MAX_ROUNDS = 20
 SAMPLED_ROUNDS = 2  # where arrivals are drawn, whose chance is rougher than what lies between timeouts
 CELLS_A_ROUND = 8
-KEPT_LAWS = 96  # of the newest timeouts, of some 100 KB each; a search begins with 65, and seldom comes back to older ones
 ROUNDING = 1e-9  # of a probability: an SLO missed by no more is kept
 SELDOM = 1e-4  # of the requests: cold starts that rare are late whatever they take
 OnProgress = Callable[[float], None]
@@ -132,6 +131,9 @@ class Search:
         Seconds; no timeout beyond it is asked for.
     starts : FunctionStarts or None
         Of the functions; ``None``: every environment is warm.
+    asked_once : bool
+        Of every timeout no other latencies are asked for than those of the first time: what other answers would be made of is not
+        kept, 0.2 MB of a timeout.
     """
 
     arrivals: ArrivalProcess
@@ -140,6 +142,7 @@ class Search:
     per_invocation: Array
     max_timeout: float
     starts: FunctionStarts | None = None
+    asked_once: bool = False
     _laws: dict[float, SizeOrTimeout | SampledHolds] = field(default_factory=dict)
     _costs: dict[float, Array] = field(default_factory=dict)
     _cold: dict[float, Shares] = field(default_factory=dict)
@@ -176,8 +179,6 @@ class Search:
     def law(self, timeout: float) -> SizeOrTimeout | SampledHolds:
         """The batching law at a timeout, for every batch size."""
         if timeout not in self._laws:
-            if len(self._laws) == KEPT_LAWS:
-                del self._laws[next(iter(self._laws))]
             self._laws[timeout] = size_or_timeout_law(self.basis, self.max_batch_size, timeout)
         return self._laws[timeout]
 
@@ -216,7 +217,8 @@ class Search:
         known = self._within.setdefault((timeout, *latencies.tolist()), np.full(shape, np.nan))
         if len(new := services[np.isnan(known[services, 0, 0])]):
             known[new] = self._fraction_within(timeout, latencies, new)
-            if isinstance(law := self.law(timeout), SizeOrTimeout) and not np.isnan(known).any():
+            law = self.law(timeout)
+            if self.asked_once and isinstance(law, SizeOrTimeout) and not np.isnan(known).any():
                 law.forget_series()
         return known[services]
 

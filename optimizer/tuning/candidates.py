@@ -82,6 +82,7 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
     """
     question = _question(setup, profile, arrivals)
     settings = FunctionSettings(question)
+    settings.search.asked_once = True  # for the promise, by its parts, and nothing else
     least, behind = np.inf, None
     strictly = [Slo(kept.latency, slo.percentile) for kept, slo in zip(question.promised, in_time, strict=True)]
     strict = {table.service: table for table in cheapest_last_moments(settings.search, strictly)[0]}

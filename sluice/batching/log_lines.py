@@ -115,6 +115,10 @@ class Repeated(logging.Filter):
         super().__init__()
         self._interval, self._clock = interval, clock
         self._told: dict[tuple[object, ...], tuple[float, int]] = {}  # when, and how many since; the last that came at the end
+        self._begin_alone()
+        os.register_at_fork(after_in_child=self._begin_alone)  # as a copy of this process has not the thread that counts
+
+    def _begin_alone(self) -> None:
         self._counting = threading.Lock()  # threads log too
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -156,6 +156,8 @@ def command(
         require(place.exists(), "--declared", declared, "file:PATH of a file or folder that exists")
         if place.is_file():
             read_document(Plan, str(place), "--declared")
+    if declared is not None and declared.startswith("ssm:"):
+        import boto3  # noqa: F401  # before there are threads: what one of them is importing a copy of this process would wait for
     plans = RedisPlans(redis_url, namespace)
     name = controller_name()
     journal = Journal(Path(journal_path) if journal_path else None, plans)

@@ -58,11 +58,20 @@ class _Process(NamedTuple):
     answers: asyncio.StreamReader
     asked: asyncio.StreamWriter
 
-    def end(self) -> int:
-        """Have it ended; with which code it has, which is its own where it had already."""
+    async def end(self) -> int | None:
+        """Have it ended; with which code it has, which is its own where it had already; ``None`` where the system keeps none."""
         self.asked.transport.abort()
-        os.kill(self.pid, signal.SIGKILL)  # it is there, as nobody has asked for its code
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        return await asyncio.to_thread(_code_of, self.pid)  # one that waits for a disk ends when it has its answer
+
+
+def _code_of(pid: int) -> int | None:
+    """With which code a process has ended, once it has; ``None`` where those of children are not kept, as SIGCHLD is ignored."""
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:
+        return None
 
 
 class DecidingProcess:
@@ -73,6 +82,7 @@ class DecidingProcess:
         self._process: _Process | None = None
         self._turn = asyncio.Lock()
         self._ending: asyncio.TimerHandle | None = None
+        self._ended: set[asyncio.Task[int | None]] = set()  # of whom it is not yet known
 
     @property
     def running(self) -> bool:
@@ -102,28 +112,29 @@ class DecidingProcess:
                 async with asyncio.timeout(self._hangs):
                     found = await self._ask(asked)
             except TimeoutError:
-                self._end()
+                await self._end()
                 raise DecisionLost(f"it was not decided within {self._hangs:g} s, and the process that decides was ended") from None
             except (OSError, EOFError) as error:
-                code = self._end()
+                code = await self._end()
                 raise DecisionLost(f"the process that decides died ({code if code is not None else error})") from None
             except BaseException:
-                self._end()
+                await self._end()
                 raise
-            self._ending = asyncio.get_running_loop().call_later(self._idle, self._end)
+            self._ending = asyncio.get_running_loop().call_later(self._idle, self._end_idle)
         if isinstance(found, str):
             raise DecisionLost(found)
         return found
 
     async def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process; who waits for a decision is cancelled before."""
         if self._ending is not None:
             self._ending.cancel()
-        self._end()
+        await self._end()
+        await asyncio.gather(*self._ended)
 
     async def _ask(self, asked: bytes) -> tuple[Decision, ModelTuner] | str:
         if not self.running:
-            self._end()  # of one that has ended by itself the code is asked for
+            self._end_idle()  # one that has ended by itself
             self._process = await _started()
         process = self._process
         assert process is not None
@@ -135,16 +146,28 @@ class DecidingProcess:
         answer: tuple[Decision, ModelTuner] | str = pickle.loads(await process.answers.readexactly(length))
         return answer
 
-    def _end(self) -> int | None:
-        """End the process, if there is one; its code."""
+    async def _end(self) -> int | None:
+        """Have the process ended, if there is one; its code."""
+        process = self._left()
+        return None if process is None else await process.end()
+
+    def _end_idle(self) -> None:
+        if (process := self._left()) is not None:
+            ended = asyncio.create_task(process.end())
+            self._ended.add(ended)
+            ended.add_done_callback(self._ended.discard)
+
+    def _left(self) -> _Process | None:
+        """The process, if there is one, which is not asked any more from now on."""
         process, self._process = self._process, None
-        return process.end() if process is not None else None
+        return process
 
 
 async def _started() -> _Process:
     """A copy of this process that decides.
 
-    The other threads are not in it. So nothing is used there that they may have locked: neither the loop nor a connection.
+    The other threads are not in it. So nothing is used there that they may have locked: neither the loop nor a connection. Between
+    ``ModelProcess._decide`` choosing what is decided, while its own thread reads nothing, and the fork nobody else has his turn.
     """
     here, there = socket.socketpair()
     with contextlib.ExitStack() as failed:

@@ -36,7 +36,9 @@ def serve_parent(connection: int, unblocked: Iterable[int]) -> NoReturn:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)  # of the whole group, whose parent ends this when it has no use for it
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-        sys.stdout = sys.stderr
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)  # who reads what the controller prints hears of its end
+        sys.stdout = sys.stderr  # with nothing in it that the controller has not printed yet
         _close_sockets_but(connection)
         with with_numba(), os.fdopen(connection, "rb") as asked, os.fdopen(os.dup(connection), "wb") as answers:
             serve(asked, answers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -197,3 +199,12 @@ def test_a_variable_that_is_empty_is_not_allowed_either() -> None:
 def test_the_environment_says_both_and_may_say_neither() -> None:
     assert LogLines.of({}, "warning") == LogLines("text", "warning")
     assert LogLines.of({"SLUICE_LOG_FORMAT": "json", "SLUICE_LOG_LEVEL": "debug"}, "warning") == LogLines("json", "debug")
+
+
+def test_a_copy_of_a_process_warns_though_another_thread_was_about_to() -> None:
+    repeated, warning = Repeated(), logging.LogRecord("x", logging.WARNING, "", 0, "away", (), None)
+    with repeated._counting:
+        if not (pid := os.fork()):
+            signal.alarm(5)
+            os._exit(0 if repeated.filter(warning) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

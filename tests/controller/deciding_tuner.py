@@ -26,6 +26,7 @@ class DecidingTuner(DeafTuner):
     pid: int = 0
     niceness: int = 0
     may_compile: bool = False
+    blocked: frozenset[int] = frozenset()
 
     def in_force(self, plan: Plan, since: float) -> None:
         self.plans.append(plan.digest)
@@ -37,6 +38,7 @@ class DecidingTuner(DeafTuner):
     def decide(self, now: float, trigger: Trigger) -> Decision:
         fate = self.fates[min(self.decided, len(self.fates) - 1)]
         self.decided, self.pid, self.niceness = self.decided + 1, os.getpid(), os.getpriority(os.PRIO_PROCESS, 0)
+        self.blocked = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, []))
         loop: Any = compiled(len)
         self.may_compile = not loop.without_numba
         print("what a decision prints is no answer")
@@ -45,7 +47,7 @@ class DecidingTuner(DeafTuner):
         if fate == "warns":
             warnings.warn("two\nlines", stacklevel=1)
         if fate == "hangs":
-            time.sleep(60.0)
+            time.sleep(600.0)
         if fate == "fails":
             raise ZeroDivisionError("a defect")
         return Decision(now, trigger, (), self.chosen, "", "", 0.0, 0.0, 0, "it is cheaper", "", 1.0, 0.0, 0.0)

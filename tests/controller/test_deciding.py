@@ -40,8 +40,13 @@ async def process_of() -> AsyncIterator[Callable[..., DecidingProcess]]:
         await each.close()
 
 
+def reaped(pid: int) -> bool:
+    """Whether a process has ended, and its code was asked for."""
+    return not Path(f"/proc/{pid}").exists()
+
+
 def gone(pid: int) -> bool:
-    """Or ended, where nobody has asked for its code."""
+    """Or ended, where it is another's to ask for its code."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -74,7 +79,7 @@ async def test_all_that_is_due_is_decided_by_one_process_which_ends_when_nothing
 async def test_what_is_asked_in_the_moment_in_which_the_idle_process_is_ended_is_decided_by_another(process_of: Any) -> None:
     process = process_of(idle=60.0)
     _, before = await process.decide(DecidingTuner(), 1.0, TRIGGER)
-    process._end()  # as when it was idle for so long
+    process._end_idle()  # as when it was idle for so long
     decision, after = await process.decide(DecidingTuner(), 2.0, TRIGGER)
     assert decision.at == 2.0 and after.pid != before.pid
 
@@ -85,7 +90,8 @@ async def test_one_that_dies_while_nothing_is_decided_costs_no_decision(process_
     os.kill(before.pid, signal.SIGKILL)
     await until(lambda: not process.running)
     decision, after = await process.decide(DecidingTuner(), 2.0, TRIGGER)
-    assert decision.at == 2.0 and after.pid != before.pid and gone(before.pid)
+    assert decision.at == 2.0 and after.pid != before.pid
+    await until(lambda: reaped(before.pid))
 
 
 @pytest.mark.parametrize(("fate", "words"), [("dies", "died .-9."), ("hangs", "within 0.7 s"), ("fails", "ZeroDivisionError")])
@@ -127,7 +133,39 @@ async def test_who_does_not_wait_for_a_decision_any_more_ends_the_process(proces
     pid = process.pid
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
-    assert gone(pid)
+    assert reaped(pid)
+
+
+async def test_who_does_not_wait_for_its_start_any_more_ends_the_process(process_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, fork = list[int](), os.fork
+
+    def told() -> int:
+        started.append(fork())
+        return started[-1]
+
+    async def never(**_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(os, "fork", told)
+    monkeypatch.setattr(asyncio, "open_unix_connection", never)
+    asking = asyncio.create_task(process_of().decide(DecidingTuner(), 1.0, TRIGGER))
+    await until(lambda: bool(started))
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert reaped(started[0])
+
+
+async def test_where_the_system_keeps_no_codes_of_children_nothing_else_is_lost(process_of: Any) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        process = process_of()
+        with pytest.raises(DecisionLost, match="died"):
+            await process.decide(DecidingTuner(fates=("dies",)), 1.0, TRIGGER)
+        decision, after = await process.decide(DecidingTuner(), 2.0, TRIGGER)
+        await process.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert decision.at == 2.0 and reaped(after.pid)
 
 
 @pytest.mark.parametrize("fate", ["decides", "hangs"])
@@ -160,23 +198,49 @@ async def test_what_decides_has_no_connection_of_who_asked(process_of: Any) -> N
         assert sum(each.startswith("socket:") for each in opened) == 1  # by which it is asked
 
 
-async def test_a_signal_to_all_processes_ends_the_one_that_asked_and_leaves_the_decision_to_it(process_of: Any) -> None:
-    told = asyncio.Event()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_to_all_processes_is_the_one_that_asked_to_follow(
+    number: signal.Signals, process_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the moment after the fork, in which the copy has the other's handlers, which would tell the loop of that."""
+    told, fork = asyncio.Event(), os.fork
+
+    def signalled() -> int:
+        if not (pid := fork()):
+            os.kill(os.getpid(), number)
+        return pid
+
+    monkeypatch.setattr(os, "fork", signalled)
     loop, process = asyncio.get_running_loop(), process_of(idle=60.0)
-    loop.add_signal_handler(signal.SIGTERM, told.set)
+    loop.add_signal_handler(number, told.set)
     try:
         _, before = await process.decide(DecidingTuner(), 1.0, TRIGGER)
-        os.kill(before.pid, signal.SIGTERM)
+        os.kill(before.pid, number)
         _, after = await process.decide(DecidingTuner(), 2.0, TRIGGER)
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(number)
     assert after.pid == before.pid and not told.is_set()
+    assert number not in after.blocked and number not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+async def test_what_decides_reads_and_prints_nothing_of_who_asked(process_of: Any) -> None:
+    _, after = await process_of(idle=60.0).decide(DecidingTuner(), 1.0, TRIGGER)
+    opened = [os.readlink(f"/proc/{after.pid}/fd/{number}") for number in range(3)]
+    assert opened[0] == "/dev/null" and opened[1] == opened[2] == os.readlink("/proc/self/fd/2")
 
 
 async def test_what_decides_makes_machine_code_though_what_watches_is_without_numba(process_of: Any) -> None:
     with without_numba():
         _, after = await process_of().decide(DecidingTuner(), 1.0, TRIGGER)
     assert after.may_compile
+
+
+def test_what_decides_is_without_numba_and_without_what_is_for_servers_alone() -> None:
+    script = (
+        "import sys, sluice.cli.control, sluice.optimizer.tuning.candidates\n"
+        "print(*sys.modules.keys() & {'numba', 'sluice.optimizer.smdp'})"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split() == []
 
 
 def test_what_watches_is_without_what_decides() -> None:

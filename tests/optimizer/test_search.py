@@ -116,3 +116,14 @@ def test_a_search_that_is_asked_for_another_percentile_answers_as_a_new_one_and_
         new, computed = best(Search(mmpp2(400, 20, 2, 0.2), services, compute, np.full(3, 2e-7), 0.2), percentile)
         assert here == new
         assert known == computed if percentile == 95 else known < computed / 2
+
+
+def test_a_search_that_is_asked_once_answers_the_same_and_keeps_no_series() -> None:
+    services, compute = functions(True, 0.001)
+    slos, timeouts, kept, found = (Slo(0.08, 95),), np.linspace(0, 0.16, 33), [], []
+    for asked_once in (False, True):
+        search = Search(mmpp2(400, 20, 2, 0.2), services, compute, np.full(3, 2e-7), 0.16, asked_once=asked_once)
+        land, _ = search.landscape(slos, timeouts, n_best=4)  # every function is asked of what may keep the promise
+        kept.append(sum("_series" in vars(law) for law in search._laws.values()))
+        found.append(land.ranked())
+    assert found[0] == found[1] and kept[1] < kept[0] / 3
