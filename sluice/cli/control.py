@@ -35,6 +35,7 @@ from sluice.controller.journal import Journal, read_journal
 from sluice.controller.leadership import LEASE, controller_name, lead
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
+from sluice.http.heap import give_freed_memory_back
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.compiled import without_numba
 from sluice.optimizer.recommend.offers import WorkerOffer
@@ -189,6 +190,7 @@ def command(
         alone = servers is not None and not worker_texts
         require(not alone or bool(profile_paths), "--profile", NOT_GIVEN, "those of the workers, with --servers")
         gc.freeze()  # what was imported stays
+        give_freed_memory_back()  # of records that are read and of what is decided, of which another time there is less
         usual = TuningSettings()
         settings = replace(
             usual,
