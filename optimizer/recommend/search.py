@@ -217,8 +217,7 @@ class Search:
         known = self._within.setdefault((timeout, *latencies.tolist()), np.full(shape, np.nan))
         if len(new := services[np.isnan(known[services, 0, 0])]):
             known[new] = self._fraction_within(timeout, latencies, new)
-            law = self.law(timeout)
-            if self.asked_once and isinstance(law, SizeOrTimeout) and not np.isnan(known).any():
+            if self.asked_once and not np.isnan(known).any() and isinstance(law := self.law(timeout), SizeOrTimeout):
                 law.forget_series()
         return known[services]
 

@@ -61,9 +61,13 @@ class _Process(NamedTuple):
     async def end(self) -> int | None:
         """Have it ended; with which code it has, which is its own where it had already; ``None`` where the system keeps none."""
         self.asked.transport.abort()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        _kill(self.pid)
         return await asyncio.to_thread(_code_of, self.pid)  # one that waits for a disk ends when it has its answer
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _code_of(pid: int) -> int | None:
@@ -181,8 +185,8 @@ async def _started() -> _Process:
                     serve_parent(there.detach(), before)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        failed.callback(os.waitpid, pid, 0)
-        failed.callback(os.kill, pid, signal.SIGKILL)
+        failed.callback(_code_of, pid)
+        failed.callback(_kill, pid)
         process = _Process(pid, *await asyncio.open_unix_connection(sock=here))
         failed.pop_all()
     return process
