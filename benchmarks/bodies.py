@@ -25,6 +25,7 @@ from benchmarks.smoke import usually
 from benchmarks.told import positive
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument
+from sluice.batching.heap import keep_freed_memory
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.invokers.port import BatchAnswer
 from sluice.buffer_service.lending import Lending
@@ -33,7 +34,6 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import Limits
 from sluice.buffer_service.telemetry import Telemetry
-from sluice.http.heap import keep_freed_memory
 from sluice.lambda_fn.contract import NOTHING_MEASURED, Answer, Batch
 from sluice.local.redis_server import RedisServer
 

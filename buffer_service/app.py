@@ -21,6 +21,7 @@ import uvloop
 
 from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownKey, UnknownModel, require
+from sluice.batching.heap import keep_freed_memory
 from sluice.batching.log_lines import LogLines, log_to
 from sluice.batching.urls import without_password
 from sluice.batching.variables import PREFIX, misspelt
@@ -59,7 +60,6 @@ from sluice.buffer_service.telemetry import Telemetry
 from sluice.buffer_service.unanswered import Counted, UnansweredCounts, UnansweredRecord
 from sluice.buffer_service.worker_registry import WorkerRegistry
 from sluice.http.connection import Fields, Patience
-from sluice.http.heap import keep_freed_memory
 from sluice.http.room import Connections, Room
 from sluice.http.server import HttpServer
 

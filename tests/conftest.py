@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from sluice.http.heap import keep_freed_memory
+from sluice.batching.heap import keep_freed_memory
 from sluice.local.redis_server import RedisServer
 
 

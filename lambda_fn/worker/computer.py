@@ -31,8 +31,8 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
+from sluice.batching.heap import keep_freed_memory
 from sluice.batching.log_lines import log_to_stderr
-from sluice.http.heap import keep_freed_memory
 
 from ..loading import LoadingError, load_model
 from ..models.base import Model

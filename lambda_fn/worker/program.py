@@ -33,11 +33,11 @@ from typing import Any, get_type_hints
 
 from sluice.batching.durations import LONGEST, seconds
 from sluice.batching.errors import InvalidInput, require
+from sluice.batching.heap import keep_freed_memory
 from sluice.batching.log_lines import last_words, log_to_stderr
 from sluice.batching.policy import Policy, greedy, size_or_timeout
 from sluice.batching.told_to_end import done_when_told
 from sluice.batching.variables import PREFIX, misspelt
-from sluice.http.heap import keep_freed_memory
 from sluice.http.machine import cpus, memory_mb
 
 from ..loading import SLEEPER

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from math import inf, log, nan
 from typing import Literal
 
@@ -16,6 +14,7 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 from sluice.optimizer.tuning.changes import Alarm
+from sluice.optimizer.tuning.latest_rows import LatestRows
 from sluice.optimizer.tuning.level_scan import Found, LevelScan
 from sluice.optimizer.tuning.live_profile import RESTARTED
 from sluice.optimizer.tuning.step_sum import BY_ITSELF, StepSum
@@ -105,7 +104,7 @@ class ServiceWatch:
             found = level.see(ended, values, counting)
             if found is None:
                 return
-            at, since = level.ended[-1], level.ended[-found.length]  # which may be of an earlier call
+            since, at = level.ended(found.length)  # which may be of an earlier call
             before, after = float(np.exp(found.before)), float(np.exp(found.after))
             what = "function's own time" if kind == "service" else "invocation"
             bound = "at least " if found.after > NEAR_CLIPPED else "at most " if found.after < -NEAR_CLIPPED else ""
@@ -154,8 +153,7 @@ class _Level:
 
     def __init__(self, spread: float, least: float, run_length: float) -> None:
         self._spread = spread
-        self.ended: deque[float] = deque(maxlen=1 << HORIZON)  # of the latest batches, s
-        self._logs: deque[float] = deque(maxlen=1 << HORIZON)  # of the same
+        self._latest = LatestRows(1 << HORIZON, 2)  # when batches ended (s), and their logarithms
         self._scan = LevelScan("gaussian", least, run_length, HORIZON)
         self._scan.dispersion.begin(spread**2, EXPECTED_WEIGHT)
         self._scan.restart(0.0, FIRM)
@@ -170,17 +168,21 @@ class _Level:
             found = found._replace(before=found.before * self._spread, after=found.after * self._spread)
         found = self._scan.see(_clipped(logs, CLIPPED)) or found
         taken = slice(None if found is None else found.consumed)
-        self.ended.extend(ended[taken].tolist())
-        self._logs.extend(_clipped(logs[taken], CLIPPED_IN_DATE).tolist())
+        self._latest.extend(np.column_stack([ended[taken], _clipped(logs[taken], CLIPPED_IN_DATE)]))
         if found is None:
             return None
         self._scan.restart(found.after, FIRM)
         self._sum.restart(found.after / self._spread)
         return self._dated(found)
 
+    def ended(self, length: int) -> tuple[float, float]:
+        """When the first and the last of the latest so many batches ended, s."""
+        ended = self._latest.rows(length)[:, 0]
+        return float(ended[0]), float(ended[-1])
+
     def _dated(self, found: Found) -> Found:
         """With the batches that are the most likely to be of the new level, of those of the change, and their level."""
-        logs = np.array([*islice(reversed(self._logs), found.length)])
+        logs = self._latest.rows(found.length)[::-1, 1]
         lengths = np.arange(min(RESTARTED, len(logs)), len(logs) + 1)
         likely = (np.cumsum(logs - found.before)[lengths - 1]) ** 2 / lengths
         length = int(lengths[np.argmax(likely)])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sluice.optimizer.tuning.decision import Trigger
-from sluice.optimizer.tuning.trials import Trials
+
+if TYPE_CHECKING:
+    from sluice.optimizer.tuning.trials import Trials
 
 FITTED = 1 << 13  # arrivals; a fit of two phases to more says no more
 OTHER_RATE = 1.2  # ratio of rates from which a fit is made anew, and so are proposals

@@ -5,6 +5,7 @@ Latencies are counted in steps of 1 %, so that what is kept does not grow with t
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -118,7 +119,7 @@ class OutcomeWatch:
         self._answered = self._late = 0.0
         self._billed, self._usd = 0, 0.0
         self._latencies: defaultdict[int, float] = defaultdict(float)  # requests, by logarithm of the latency in steps
-        self._not_counted: list[tuple[float, float]] = []  # latencies, and how many answers each of them stands for
+        self._not_counted = array("d"), array("d")  # latencies, and how many answers each of them stands for
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches; what latencies tell stands for all answers of a batch, of which other processes have some callers."""
@@ -132,7 +133,9 @@ class OutcomeWatch:
             self._requests += batch.size
             if batch.latencies:
                 stands_for = (batch.size - batch.failed) / len(batch.latencies)
-                self._not_counted += [(latency, stands_for) for latency in batch.latencies]
+                latencies, answers = self._not_counted
+                latencies.extend(batch.latencies)
+                answers.extend([stands_for] * len(batch.latencies))
             self._answered += batch.failed
             self._late += batch.failed
             memory_mb = memory_of[batch.function]
@@ -140,12 +143,12 @@ class OutcomeWatch:
             if isfinite(usd):
                 self._billed += batch.size
                 self._usd += usd
-        if len(self._not_counted) >= TOGETHER:
+        if len(self._not_counted[0]) >= TOGETHER:
             self._count()
 
     def _count(self) -> None:
-        latencies, stands_for = np.array(self._not_counted).reshape(-1, 2).T
-        self._not_counted = []
+        latencies, stands_for = (np.array(each) for each in self._not_counted)
+        self._not_counted = array("d"), array("d")
         self._answered += float(stands_for.sum())
         self._late += float(stands_for[latencies > self._setup.slos[0].latency].sum())
         steps = np.ceil(np.log(np.maximum(latencies, QUICKEST)) / STEP).astype(np.int64)

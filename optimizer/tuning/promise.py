@@ -19,6 +19,7 @@ Waudby-Smith, Ramdas, J. R. Stat. Soc. B 86 (2024) 1, for the bets.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from math import exp, inf, log, log1p
@@ -36,6 +37,7 @@ from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, Dispersion, est
 BETS = np.array([0.03, 0.1, 0.2, 0.4])  # of the largest allowed, 1/p
 RUN_LENGTH = 50_000.0  # batches
 LONGEST = 10  # doublings of a batch over which runs of late ones are looked for
+FLOAT = 8  # bytes
 KEPT = 512  # batches of which the percentile is told
 BEFORE = 64  # batches whose largest a batch is measured by
 UNIT = 1000.0  # to a batch, of the values whose dispersion is measured: however few are late, it is not the least there is
@@ -60,7 +62,7 @@ class PromiseWatch:
 
     def restart(self) -> None:
         """Forget what was seen: another plan is in force."""
-        self._latest: deque[tuple[int, int, tuple[float, ...]]] = deque(maxlen=KEPT)  # late, failed, latencies
+        self._latest: deque[tuple[int, int, bytes]] = deque(maxlen=KEPT)  # late, failed, latencies as float64
         self._sizes: deque[int] = deque(maxlen=BEFORE)
         self._dispersion, self._winning = Dispersion.empty(), np.empty(0)
         self.clear()
@@ -76,14 +78,15 @@ class PromiseWatch:
     @property
     def late(self) -> float:
         """Share of the latest requests that were late or failed; ``nan`` where there were none."""
-        requests = sum(failed + len(latencies) for _, failed, latencies in self._latest)
+        requests = sum(failed + len(latencies) // FLOAT for _, failed, latencies in self._latest)
         return sum(late for late, _, _ in self._latest) / requests if requests else np.nan
 
     @property
     def percentile(self) -> float:
         """The percentile of the latest requests, s, failures taking for ever; ``nan`` where there were none."""
-        latencies = [seconds for _, failed, told in self._latest for seconds in (*told, *[inf] * failed)]
-        return float(np.quantile(latencies, self.slo.quantile, method="inverted_cdf")) if latencies else np.nan
+        told = np.frombuffer(b"".join(latencies for _, _, latencies in self._latest))
+        latencies = np.concatenate([told, np.full(sum(failed for _, failed, _ in self._latest), inf)])
+        return float(np.quantile(latencies, self.slo.quantile, method="inverted_cdf")) if len(latencies) else np.nan
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches in the order of their ends."""
@@ -92,7 +95,7 @@ class PromiseWatch:
             n = len(batch.latencies) + batch.failed
             if n:  # who was not answered was not answered in time
                 late = batch.failed + sum(seconds > self.slo.latency for seconds in batch.latencies)
-                self._latest.append((late, batch.failed, batch.latencies))
+                self._latest.append((late, batch.failed, array("d", batch.latencies).tobytes()))
                 rows.append((batch.ended_at, late, n, max(self._sizes, default=n)))
                 self._sizes.append(n)
         told = np.array(rows, dtype=np.float64).reshape(-1, 4)

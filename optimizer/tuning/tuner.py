@@ -18,12 +18,10 @@ at the most (``doubt.py``). (docs/control.md)
 from __future__ import annotations
 
 import pickle
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from math import ceil, expm1, inf, isfinite
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,16 +33,15 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.words import milliseconds, two_digits
 from sluice.optimizer.service.times import service_times_up_to
-from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
 from sluice.optimizer.tuning.canary import CANARY, plain, require_plain, single_route, trying
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
-from sluice.optimizer.tuning.choice import SURE_OF_COST, Choice, choose
 from sluice.optimizer.tuning.decision import Decision, Kind, Trigger
 from sluice.optimizer.tuning.deployments import deployment_of, usd_of_pings, way_to_servers
 from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.latest_fit import OTHER_RATE, LatestFit
+from sluice.optimizer.tuning.latest_rows import LatestRows
 from sluice.optimizer.tuning.learning import grown
 from sluice.optimizer.tuning.live_profile import FEWEST, Bias, LiveProfile
 from sluice.optimizer.tuning.next_window import kept_in_next
@@ -52,12 +49,14 @@ from sluice.optimizer.tuning.outcome import Expected, OutcomeWatch
 from sluice.optimizer.tuning.promise import PromiseWatch
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
-from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.slow_drift import SlowDrift
-from sluice.optimizer.tuning.trials import Trials, Tried, bounded, most_carried
-from sluice.optimizer.tuning.warmed import kept_warm, prepared
 from sluice.optimizer.tuning.way import WayWatch
+
+if TYPE_CHECKING:
+    from sluice.optimizer.simulation.batch_means import Estimate
+    from sluice.optimizer.tuning.choice import Choice
+    from sluice.optimizer.tuning.trials import Trials, Tried
 
 FEWEST_AT_RATE = 10  # requests, of a lower rate, before who serves at it is to be another for what might come
 OTHER_BUDGET = 1.5  # ratio of what may be late of the batches, likewise
@@ -113,7 +112,7 @@ class Tuner:
         self._in_time = setup.slos  # percentiles at which batches must be in time
         self._back_off = BackOff(self.settings.pause, self.settings.period)
         self._promise_back_off = BackOff(self.settings.pause, self.settings.period)
-        self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
+        self._latencies = LatestRows(LATENCIES_KEPT, 2)  # when answered (s), seconds
         self._plan: Plan | None = None
         self._since = self._began = self._decided = self._changed = -inf  # ``_began``: with or without another tried beside it
         self._held: _Held | None = None
@@ -176,9 +175,10 @@ class Tuner:
         if self._plan is not None and self._plan.routes:
             tried = self._plan.routes[1].name
             self._in_trial += sum(batch.digest == self._plan.digest and batch.route == tried for batch in batches)
-        for batch in own:
-            if self._plan is not None and not batch.cold:  # which rehearsals know of
-                self._latencies.extend((batch.ended_at, latency) for latency in batch.latencies)
+        if self._plan is not None:
+            warm = [batch for batch in own if not batch.cold]  # which rehearsals know of
+            rows = [(batch.ended_at, latency) for batch in warm for latency in batch.latencies]
+            self._latencies.extend(np.array(rows).reshape(-1, 2))
         while len(self._tried) > len(self.setup.memory_sizes) + len(self.setup.offers):
             del self._tried[next(iter(self._tried))]
 
@@ -375,6 +375,8 @@ class Tuner:
 
     def _look_again(self, now: float, plan: Plan | None) -> None:
         """A rate that was seen for a moment is known by some percent, which decide where servers are busy: look again."""
+        from sluice.optimizer.tuning.trials import bounded
+
         seconds, settings = self._rate.seconds, self.settings
         if self._held is not None or plan is None or plan.routes or not bounded(plan) or seconds >= settings.shortest:
             return
@@ -425,9 +427,9 @@ class Tuner:
     def _restart(self, since: float) -> None:
         """Service times are others since then (s): what was measured before tells nothing, be it of batches or of latencies."""
         self.live.restart(since)
-        kept = [told for told in self._latencies if told[0] >= since]
+        told = self._latencies.rows()
         self._latencies.clear()
-        self._latencies.extend(kept)
+        self._latencies.extend(told[told[:, 0] >= since])
         self._back_off.restart()
         self._promise_back_off.restart()
         function = self.function
@@ -451,6 +453,8 @@ class Tuner:
 
     def _new_trials(self, profile: ServiceProfile, times: Array, now: float) -> Trials:
         """What a decision at ``now`` tries, over these arrivals, and at the rate that yesterday tells of where that is another."""
+        from sluice.optimizer.tuning.trials import Trials
+
         settings = self.settings
         ratio = self._recent.counts.ratio_to_come(now, settings.memory)
         far = not 1 / settings.yesterday < ratio < settings.yesterday and ratio > 0
@@ -476,7 +480,7 @@ class Tuner:
         """Proposals for the arrivals, which are fitted for it, and made anew where those that there are were made for others."""
         anew = self._must_propose(of.profile, of.rate)
         if anew or self._fitted is None or self._fitted.is_old(of, trigger):
-            # 100 MB of fits and searches, which who watches does without, and who only rehearses
+            # 100 MB of fits and searches, which who only rehearses does without
             from sluice.optimizer.tuning.candidates import fitted
 
             arrivals = fitted(of.times)
@@ -553,9 +557,12 @@ class Tuner:
         the latencies since. ``weight`` is what this has beside what was found before: all where the promise was surely broken, as
         the rehearsal alone would leave the plan that breaks it.
         """
+        from sluice.optimizer.simulation.batch_means import estimate_quantile
+        from sluice.optimizer.tuning.rehearsal import rehearse
+
         if self._plan is None or self._plan.routes or not self._latencies:
             return
-        at, latency = np.array(self._latencies).T
+        at, latency = self._latencies.rows().T
         came = at - latency
         known = came >= max(self._since, times[0])
         seen = latency[known]
@@ -580,10 +587,12 @@ class Tuner:
 
         By Little's law of the latest latencies, and what comes beyond what the servers carry until what is decided is in force.
         """
+        from sluice.optimizer.tuning.trials import most_carried
+
         if self._plan is None or self._plan.routes or single_route(self._plan).policy.servers is None:
             return 0
-        latest = [seconds for _, seconds in islice(reversed(self._latencies), LATEST)]
-        late = float(np.median(latest)) - self.setup.slos[0].latency if latest else 0.0
+        latest = self._latencies.rows(LATEST)[:, 1]
+        late = float(np.median(latest)) - self.setup.slos[0].latency if len(latest) else 0.0
         if late <= 0:
             return 0
         carried = most_carried(deployment_of(single_route(self._plan), self.setup, of.profile))
@@ -610,6 +619,9 @@ class Tuner:
         )
 
     def _choose(self, of: Trials, trigger: Trigger, held: _Held | None) -> Decision:
+        from sluice.optimizer.tuning.choice import SURE_OF_COST, choose
+        from sluice.optimizer.tuning.warmed import kept_warm
+
         settings, slos, now = self.settings, self.setup.slos, of.now
         serving = None
         if self._plan is not None:
@@ -676,6 +688,8 @@ class Tuner:
 
     def _reached(self, of: Trials, best: Tried) -> str:
         """The best percentile that can be reached; of workers alone, for whom too many come, there is none that lasts."""
+        from sluice.optimizer.tuning.trials import most_carried
+
         if best.limited:
             route = single_route(best.proposal.plan)
             carried, n = most_carried(of.deployment(best.proposal.plan)), route.policy.servers or 1
@@ -708,6 +722,9 @@ class Tuner:
         horizon: float,
     ) -> tuple[Plan | None, str]:
         """The plan to come, if another is to, and why; a ``change`` (USD) is to pay within the ``horizon`` (s)."""
+        from sluice.optimizer.simulation.batch_means import Estimate
+        from sluice.optimizer.tuning.choice import SURE_OF_COST
+
         assert self._plan is not None
         settings, best, kept = self.settings, choice.best, bool(choice.fit)
         in_trial = bool(self._plan.routes)
@@ -768,6 +785,8 @@ class Tuner:
 
     def _prepared(self, of: Trials, best: Tried) -> Plan:
         """What is to come, with its environments; it is known by its name when it is in force."""
+        from sluice.optimizer.tuning.warmed import prepared
+
         proposal = prepared(of, best)
         self._keep([proposal])
         return proposal.plan

@@ -15,9 +15,7 @@ nothing free is late by the way.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from math import ceil, inf, nan
 
 import numpy as np
@@ -26,6 +24,7 @@ from msgspec.structs import replace
 from sluice.batching.documents import Plan, ServiceProfile, ServiceTime, Slo
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import Policy
+from sluice.optimizer.tuning.latest_rows import LatestRows
 
 KEPT, LATEST = 1024, 256  # batches, at the most and at the least
 FEWEST = 32  # batches from which the way is told
@@ -47,7 +46,7 @@ class WayWatch:
     def __init__(self, slos: Sequence[Slo], known: ServiceTime | None = None) -> None:
         self._known = known
         self._most = min(slo.latency for slo in slos) / 2
-        self._ways: deque[tuple[float, int]] = deque(maxlen=KEPT)  # seconds, requests of the batch
+        self._ways = LatestRows(KEPT, 2)  # seconds, requests of the batch
         self._digest = ""
         self._tables: dict[tuple[str, int], Policy] = {}
         self.level = max(slo.quantile for slo in slos)
@@ -75,6 +74,7 @@ class WayWatch:
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches. Those tell the way of which all requests were answered to callers of one process."""
+        ways = []
         for batch in batches:
             table = self._tables.get((batch.route, batch.table)) if batch.digest == self._digest else None
             if table is None or not batch.served or len(batch.latencies) != batch.size or batch.size < 1:
@@ -82,13 +82,15 @@ class WayWatch:
             held = table.hold[min(batch.size, len(table.hold) - 1)]
             if held < inf:
                 way = min(min(batch.latencies) - batch.seconds, max(batch.latencies) - batch.seconds - held)
-                self._ways.append((max(0.0, way), batch.size))
+                ways.append((max(0.0, way), batch.size))
+        if ways:
+            self._ways.extend(np.array(ways))
 
     @property
     def batch_size(self) -> float:
         """Requests of the latest batches, in the mean as requests see it; 1 where there was none."""
-        sizes = [size for _, size in self._ways]
-        return sum(n * n for n in sizes) / sum(sizes) if sizes else 1.0
+        sizes = self._ways.rows()[:, 1]
+        return float(sizes @ sizes / sizes.sum()) if len(sizes) else 1.0
 
     def in_time(self, slos: Sequence[Slo]) -> None:
         """Batches must be in time at these percentiles."""
@@ -101,9 +103,9 @@ class WayWatch:
         """The quantile of the latest batches, s; ``nan`` where they are too few."""
         if len(self._ways) < FEWEST:
             return nan
-        latest = islice(reversed(self._ways), max(LATEST, ceil(1 / (1 - self.level))))
-        ways = sorted(way for way, _ in latest)  # asked at every look, and numpy takes six times as long
-        return min(ways[max(ceil(len(ways) * self.level - 1), 0)], self._most)
+        ways = self._ways.rows(max(LATEST, ceil(1 / (1 - self.level))))[:, 0]
+        place = max(ceil(len(ways) * self.level - 1), 0)
+        return min(float(np.partition(ways, place)[place]), self._most)
 
     @property
     def longer(self) -> bool:

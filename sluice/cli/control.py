@@ -15,6 +15,7 @@ import click
 
 from sluice.batching.documents import PLACEHOLDER, Plan, Slo, require_function
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
+from sluice.batching.heap import give_freed_memory_back
 from sluice.batching.urls import refused_url
 from sluice.buffer_service.plans import source_at
 from sluice.buffer_service.redis_plans import RedisPlans
@@ -35,7 +36,6 @@ from sluice.controller.journal import Journal, read_journal
 from sluice.controller.leadership import LEASE, controller_name, lead
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
-from sluice.http.heap import give_freed_memory_back
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.compiled import without_numba
 from sluice.optimizer.recommend.offers import WorkerOffer

@@ -4,11 +4,11 @@ import ctypes
 import subprocess
 import sys
 
-from sluice.http import heap
+from sluice.batching import heap
 
 FAULTS = """
 import resource, sys
-from sluice.http.heap import keep_freed_memory
+from sluice.batching.heap import keep_freed_memory
 kept = keep_freed_memory() if sys.argv[1] == "keeps" else None
 bytes(600_000) + b"x"
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -20,7 +20,7 @@ print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 STAYS = """
 import sys
 from pathlib import Path
-from sluice.http.heap import give_freed_memory_back
+from sluice.batching.heap import give_freed_memory_back
 held = lambda: 4096 * int(Path("/proc/self/statm").read_text().split()[1])
 if sys.argv[1] == "gives back":
     give_freed_memory_back()
