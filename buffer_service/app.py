@@ -119,7 +119,8 @@ class BufferService:
         self._tokens = _tokens_of(settings)
         self._keyring = Keyring(self._tokens is not None) if settings.api_keys else None
         self._epoch = time.time
-        kept = settings.arrivals_kept, settings.batches_kept
+        alone = store is None and settings.redis_url.startswith(IN_MEMORY)  # with records that nobody could read
+        kept = (0, 0) if alone else (settings.arrivals_kept, settings.batches_kept)
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, *kept)
         self._models: dict[str, ServedModel] = {}
         self._clock = clock

@@ -46,6 +46,7 @@ from ..pipeline.child import ChildProcess
 from . import computer
 from .http_server import HttpLimits, HttpServer
 from .link import Link, LoadFailed, Source
+from .priority import give_way
 from .repository import Repository
 from .routes import Routes
 from .served_model import ServedModel, Serving
@@ -250,6 +251,7 @@ def start(
 ) -> None:
     """The whole program; raises ``InvalidInput``, or ``LoadFailed`` where a model cannot be loaded."""
     keep_freed_memory()
+    give_way()
     known = [*(_variable(field.name) for field in fields(WorkerSettings)), *OF_MODELS]
     for name, meant in misspelt(os.environ, known).items():
         _log.warning("%s is no setting of a worker and changes nothing; is %s meant?", name, meant)

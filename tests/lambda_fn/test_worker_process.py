@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from sluice.batching.policy import greedy
 from sluice.lambda_fn import batch_frames
 from sluice.lambda_fn.contract import Batch, Item, decode_answers, encode_batch
 from sluice.lambda_fn.worker import link, program
+from sluice.lambda_fn.worker.priority import give_way
 from sluice.lambda_fn.worker.program import HttpWorker
 from sluice.lambda_fn.worker.served_model import Life, ServedModel, Serving
 from tests.lambda_fn.worker_sockets import Gated, detail, in_thread, running
@@ -248,10 +250,11 @@ async def test_while_it_drains_a_process_that_dies_is_started_again_for_what_was
         await stopping
 
 
-def started(folder: Path) -> tuple[subprocess.Popen[str], str, int]:
+def started(folder: Path, before: Callable[[], object] | None = None) -> tuple[subprocess.Popen[str], str, int]:
     command = [sys.executable, "-m", "sluice.lambda_fn.worker", "m=obedient.py:Obedient", "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    worker = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    worker = subprocess.Popen(command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=before)
     assert worker.stdout is not None
     url = worker.stdout.readline().strip()
     children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
@@ -265,6 +268,27 @@ def test_however_the_worker_ends_its_process_ends(folder: Path, number: signal.S
     worker.send_signal(number)
     worker.communicate(timeout=LONG)
     assert ended(child)
+
+
+@pytest.mark.parametrize(("before", "policy"), [(os.SCHED_OTHER, os.SCHED_BATCH), (os.SCHED_IDLE, os.SCHED_IDLE)])
+def test_a_worker_takes_no_core_from_who_runs_and_stays_what_it_was_told_to_be(folder: Path, before: int, policy: int) -> None:
+    worker, _, child = started(folder, partial(os.sched_setscheduler, 0, before, os.sched_param(0)))
+    threads = [int(thread) for pid in (worker.pid, child) for thread in os.listdir(f"/proc/{pid}/task")]
+    assert {os.sched_getscheduler(thread) for thread in threads} == {policy}
+    worker.terminate()
+    worker.communicate(timeout=LONG)
+
+
+def test_a_worker_that_may_not_give_way_serves_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    before = os.sched_getscheduler(0)
+    give_way()
+    monkeypatch.delattr(os, "SCHED_BATCH")  # as another system has none
+    give_way()
+    assert os.sched_getscheduler(0) == before
 
 
 def test_a_process_that_dies_while_its_model_is_loaded_ends_the_worker_with_how_it_died(folder: Path) -> None:
