@@ -86,9 +86,10 @@ class Settings:
     max_attempts
         Times a request may be lost with its process before it is put aside as dead.
     arrivals_kept
-        As many arrival times of each model are kept in Redis, from which ``sluice fit`` learns the traffic; 0 keeps none.
+        As many arrival times of each model are kept in Redis, from which ``sluice fit`` learns the traffic; 0 keeps none, nor does
+        ``memory://``, where nobody could read them.
     batches_kept
-        What was measured of as many batches of each model is kept in Redis, from which ``sluice control`` learns; 0 keeps none.
+        What was measured of as many batches of each model is kept in Redis, from which ``sluice control`` learns; likewise.
     results_kept, results_bytes, results_life
         Of each model as many answers are kept at the most, of so many bytes together, each for so many seconds, for who prefers to
         fetch his (``Prefer: respond-async``) or asks again with the same ``Idempotency-Key``; 0 keeps none. All processes the same.

@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 
+import aiohttp
 import numpy as np
 import pytest
 import redis
@@ -11,16 +12,20 @@ from redis.crc import key_slot
 
 from sluice.batching import policy as constructors
 from sluice.batching.errors import InvalidInput, StoreUnavailable
-from sluice.buffer_service import arrival_stream
+from sluice.buffer_service import app, arrival_stream
 from sluice.buffer_service.admission import FRESH
+from sluice.buffer_service.app import BufferService, Server
 from sluice.buffer_service.arrival_record import Call, arrivals
 from sluice.buffer_service.arrival_stream import read_arrivals, read_requests, split_url, stream_key
+from sluice.buffer_service.batch_record import BROUGHT_WITHIN
 from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.store import Events, Limits
 from sluice.local.redis_server import RedisServer
-from tests.buffer_service.conftest import NO_BATCHING, serving
+from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 
 A, B = "aaaaaaaa", "bbbbbbbb"
 
@@ -307,6 +312,24 @@ async def test_the_setting_says_how_many_a_running_buffer_keeps(function, kept, 
             assert (await buffer.post("/models/m", b"1"))[0] == 200
             await asyncio.sleep(2 * FRESH)  # until the queue has heard of it
     assert len(backend.records["m"].calls) == recorded
+
+
+async def test_queues_that_are_in_one_process_alone_keep_no_record_which_nobody_could_read(function, monkeypatch):
+    backend = MemoryBackend()
+    monkeypatch.setattr(app, "open_store", lambda settings: MemoryStore(backend, A))
+    settings = Settings(port=0, log_level="error", redis_url="memory://", leave_delay=0.0)
+    running = Server(BufferService(settings, None, LocalInvoker({"f": function}), Plans(plan(NO_BATCHING))))
+    serving = asyncio.create_task(running.serve())
+    await running.listening.wait()
+    async with aiohttp.ClientSession() as client:
+        for _ in range(2):
+            async with client.post(f"http://127.0.0.1:{running.http.port}/models/m", data=b"1") as answer:
+                assert answer.status == 200
+            await asyncio.sleep(BROUGHT_WITHIN + 2 * FRESH)  # until the queue has heard of it, and of its batch
+    running.stop()
+    await serving
+    assert backend.queue("m", "").taken == 2
+    assert (len(backend.records["m"].calls), backend.batches["m"].noted) == (0, 0)
 
 
 async def test_what_comes_while_a_call_is_under_way_keeps_its_own_time(function):
