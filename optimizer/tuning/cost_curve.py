@@ -14,7 +14,6 @@ import numpy as np
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation.batch_means import Estimate, mean_of_next
 from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.tuning.rehearsal import usd_by_block
 
 RATIOS = tuple(2.0 ** (k / 2) for k in range(-6, 7))  # of the rates to that of now
 FREE = 1e-30  # USD, of what costs nothing
@@ -61,6 +60,8 @@ def cost_curve(deployment: Deployment, times: Array, rate: float, window: float)
     window : float
         s, of which each has a rate of its own.
     """
+    from sluice.optimizer.tuning.rehearsal import usd_by_block  # with the simulator, which who watches does without
+
     counted = evened(times, window)
     rates = tuple(rate * ratio for ratio in RATIOS)
     found = []

@@ -1,4 +1,4 @@
-"""The latest rows of numbers: a ring of an array, where a row takes a tenth of the memory that objects of Python would."""
+"""The latest rows of numbers: a ring of an array, where they take a sixth of the memory that objects of Python would."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sluice.optimizer.arrays import Array
 
 
 class LatestRows:
-    """The last ``kept`` rows of so many ``columns``; it takes no more than it holds, be it here or pickled."""
+    """The last ``kept`` rows of so many ``columns``; there is room for twice as many as are held, at the most, and none pickled."""
 
     def __init__(self, kept: int, columns: int) -> None:
         self._kept = kept

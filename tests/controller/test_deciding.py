@@ -245,6 +245,8 @@ def test_what_decides_is_without_numba_and_without_what_is_for_servers_alone() -
 
 def test_what_watches_is_without_what_decides() -> None:
     libraries = "{'numba', 'rich', 'matplotlib', 'boto3', 'joserfc'}"
-    modules = "{'scipy.optimize', 'scipy.linalg', 'sluice.optimizer.tuning.candidates', 'sluice.optimizer.fits'}"
+    rooms = {f"sluice.optimizer.{room}" for room in ("fits", "function", "recommend.search", "simulation.event_loop")}
+    deciding = {f"sluice.optimizer.tuning.{module}" for module in ("candidates", "choice", "rehearsal", "trials", "warmed")}
+    modules = {"scipy.optimize", "scipy.linalg", *rooms, *deciding}
     script = f"import sys, sluice.cli.control; loaded = sys.modules.keys(); print(*loaded & {modules}, *loaded & {libraries})"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split() == []
