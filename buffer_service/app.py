@@ -119,16 +119,16 @@ class BufferService:
         self._tokens = _tokens_of(settings)
         self._keyring = Keyring(self._tokens is not None) if settings.api_keys else None
         self._epoch = time.time
-        alone = store is None and settings.redis_url.startswith(IN_MEMORY)  # with records that nobody could read
-        kept = (0, 0) if alone else (settings.arrivals_kept, settings.batches_kept)
+        alone = store is None and settings.redis_url.startswith(IN_MEMORY)
+        shared = store is None and not alone
+        kept = (0, 0) if alone else (settings.arrivals_kept, settings.batches_kept)  # of whom is alone nobody could read them
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, *kept)
         self._models: dict[str, ServedModel] = {}
         self._clock = clock
         self._silent = Seldom(_log.warning, SILENT_INTERVAL)
-        if journal is None and store is None and not settings.redis_url.startswith(IN_MEMORY):
+        if journal is None and shared:
             journal = RedisPlans(settings.redis_url, settings.namespace)
         prices = Prices(settings.gb_second_usd, settings.invocation_usd)
-        shared = store is None and not settings.redis_url.startswith(IN_MEMORY)
         recorded = Recorded(partial(RecordReader, settings.redis_url, namespace=settings.namespace) if shared else None, clock)
         devices = Devices(WorkerRegistry(settings.redis_url, settings.namespace) if shared else None, clock)
         self._unanswered = self._presence = None

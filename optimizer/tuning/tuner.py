@@ -33,6 +33,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.words import milliseconds, two_digits
 from sluice.optimizer.service.times import service_times_up_to
+from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
 from sluice.optimizer.tuning.canary import CANARY, plain, require_plain, single_route, trying
@@ -54,7 +55,6 @@ from sluice.optimizer.tuning.slow_drift import SlowDrift
 from sluice.optimizer.tuning.way import WayWatch
 
 if TYPE_CHECKING:
-    from sluice.optimizer.simulation.batch_means import Estimate
     from sluice.optimizer.tuning.choice import Choice
     from sluice.optimizer.tuning.trials import Trials, Tried
 
@@ -557,7 +557,6 @@ class Tuner:
         the latencies since. ``weight`` is what this has beside what was found before: all where the promise was surely broken, as
         the rehearsal alone would leave the plan that breaks it.
         """
-        from sluice.optimizer.simulation.batch_means import estimate_quantile
         from sluice.optimizer.tuning.rehearsal import rehearse
 
         if self._plan is None or self._plan.routes or not self._latencies:
@@ -722,7 +721,6 @@ class Tuner:
         horizon: float,
     ) -> tuple[Plan | None, str]:
         """The plan to come, if another is to, and why; a ``change`` (USD) is to pay within the ``horizon`` (s)."""
-        from sluice.optimizer.simulation.batch_means import Estimate
         from sluice.optimizer.tuning.choice import SURE_OF_COST
 
         assert self._plan is not None

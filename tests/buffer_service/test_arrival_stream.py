@@ -17,7 +17,6 @@ from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.app import BufferService, Server
 from sluice.buffer_service.arrival_record import Call, arrivals
 from sluice.buffer_service.arrival_stream import read_arrivals, read_requests, split_url, stream_key
-from sluice.buffer_service.batch_record import BROUGHT_WITHIN
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
@@ -325,9 +324,8 @@ async def test_queues_that_are_in_one_process_alone_keep_no_record_which_nobody_
         for _ in range(2):
             async with client.post(f"http://127.0.0.1:{running.http.port}/models/m", data=b"1") as answer:
                 assert answer.status == 200
-            await asyncio.sleep(BROUGHT_WITHIN + 2 * FRESH)  # until the queue has heard of it, and of its batch
     running.stop()
-    await serving
+    await serving  # by when the queue has heard of them, and of their batches
     assert backend.queue("m", "").taken == 2
     assert (len(backend.records["m"].calls), backend.batches["m"].noted) == (0, 0)
 
