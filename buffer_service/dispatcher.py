@@ -200,7 +200,7 @@ class Dispatcher:
         asks_at = state.came(came, waiting)
         if self._next_turn is None:
             if asks_at <= came:
-                self._call_soon()
+                self._turn_soon()
             elif asks_at < self._rings_at:
                 self._arm(asks_at, came)
         return waiting
@@ -287,7 +287,11 @@ class Dispatcher:
         self._turn(may_call=self._state.asking)  # while a call is under way there is no other
 
     def _call_soon(self) -> None:
-        if self._next_turn is None and not self._state.asking:
+        if not self._state.asking:
+            self._turn_soon()
+
+    def _turn_soon(self) -> None:
+        if self._next_turn is None:
             self._next_turn = self._spawn(self._call_as_told())
 
     async def _call_as_told(self) -> None:

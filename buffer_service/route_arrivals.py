@@ -20,9 +20,10 @@ are brought where without those behind others would leave: when a hold ends at t
 by a table that has full batches in other sizes where fewer wait.
 
 Who leaves past the queue. Those who came and were not brought yet leave as batches of this process, and the queue hears of it with
-a later call, where it would release them at once if it held them alone: one table rules, no servers bound it, no call is under way,
-and nobody waited at the queue when it answered last. So a process alone sends the batches that the queue would have, without asking
-it first; of several each sends its own, and who waits at the queue does so until his hold ends at the latest, as without them. Who
+a later call, where it would release them at once if it held them alone: one table rules, no servers bound it, no call that brings others is
+under way, and nobody waited at the queue when it answered last. So a process alone sends the batches that the queue would have, without asking
+it first; of several each sends its own, and who waits at the queue does so until his hold ends at the latest, as without them. A
+call that brings nobody changes none of this: while it is under way full batches leave as before. Who
 dies takes with him what left so, with its callers. Requests whose answers are kept, which others are to serve then, and those with
 a slack or a size take the way through the queue.
 """
@@ -83,11 +84,13 @@ class RouteArrivals:
         self._alone = table = rule if not rule.beside and rule.columns == 1 else None
         # Whether a row releases neither at once nor never: it hangs on when he came who is next to leave.
         self._spans = any(0 < hold < math.inf for hold in rule.hold)
+        self._full = math.inf  # so many leave at once
         self._filled = 0.0  # seconds in which a batch may fill here, 0 where it is not waited for
         self._fast = 0.0  # seconds between two who come so fast that one does
         if table is not None and table.servers is None and 0.0 in table.hold:
+            self._full = table.hold.index(0.0)
             self._filled = min(FILLED, table.hold[1] / 2)
-            self._fast = self._filled / table.hold.index(0.0)
+            self._fast = self._filled / self._full
         holds = table.hold if self.elastic and table is not None else ()
         self._lateness.follow(min((hold for hold in holds if 0 < hold < math.inf), default=0.0))
 
@@ -193,6 +196,11 @@ class RouteArrivals:
             self._lateness.seen(now - first.came - self._alone.hold[self._alone.row(len(members))])
 
     # -- who leaves past the queue
+
+    @property
+    def full(self) -> bool:
+        """Whether those who came are a full batch, which waits for nobody."""
+        return len(self.callers) >= self._full and not self.waited
 
     def leave_directly(self, now: float) -> bool:
         """Those who came leave as many as the queue would release now if they waited there, alone; whether any did."""

@@ -105,6 +105,11 @@ class _Asked:
     refused: int
     direct: list[float]
 
+    @property
+    def brings_nobody(self) -> bool:
+        """Whether nobody waits at the queue by this call, and its table stays."""
+        return self.install is None and not (self.arrivals or self.adoptions or self.swept)
+
 
 class RouteState:
     """One route of ``model`` on ``process``.
@@ -192,7 +197,7 @@ class RouteState:
         arrivals = self._arrivals
         if self._asked is not None:
             arrivals.came(now, caller, asking=True)
-            return NEVER
+            return AT_ONCE if arrivals.full and self._asked.brings_nobody else NEVER
         arrivals.came(now, caller, asking=False)
         return arrivals.bring_at if arrivals.bring_at < self._ask_at else self._ask_at
 
@@ -409,6 +414,8 @@ class RouteState:
                 self._leave_directly(now)
             if now >= self.asks_at or self._facts.ending:
                 call = self._next_call(now)
+        elif self._asked is not None and self._arrivals.full and self._asked.brings_nobody:
+            self._leave_directly(now)
         instructions = Instructions(
             call,
             todo.invoke,

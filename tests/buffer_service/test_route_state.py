@@ -54,12 +54,16 @@ class Bench:
 
     def come(self, now, n=1):
         """So many requests; their ids."""
-        ids = [f"{self.process}{len(self.waiting) + i:08x}" for i in range(n)]
-        for request_id in ids:
-            item = Item(request_id, "application/json", b"1")
-            caller = self.waiting[request_id] = Caller(self.state.name, item, now)
+        callers = [self.caller(now) for _ in range(n)]
+        for caller in callers:
             self.state.came(now, caller)
-        return ids
+        return [caller.item.id for caller in callers]
+
+    def caller(self, now):
+        """One of whom the state was not told."""
+        item = Item(f"{self.process}{len(self.waiting):08x}", "application/json", b"1")
+        caller = self.waiting[item.id] = Caller(self.state.name, item, now)
+        return caller
 
     def call(self, now):
         """The call of this turn, which there must be."""
@@ -355,6 +359,27 @@ def test_who_came_leaves_past_the_queue_where_that_would_release_him_at_once_and
     assert [answer.id for answer in bench.state.turn(0.12).tell] == ids[:6]
     ended = bench.call(0.12 + BROUGHT_WITHIN).events
     assert ended.completed == [] and [batch.size for batch in ended.measured] == [3, 3] and ended.direct == []
+
+
+def test_a_full_batch_leaves_while_a_call_that_brings_nobody_is_under_way_and_not_while_another_is():
+    bench = Bench(constructors.size_or_timeout(3, 0.1)).begun()
+    bench.come(0.1, 3)
+    assert len(bench.state.turn(0.1).invoke) == 1
+    told = bench.call(0.1 + FRESH).events
+    assert (len(told.direct), told.arrivals) == (3, [])
+    assert bench.state.came(0.1 + FRESH, caller := bench.caller(0.1 + FRESH)) == NEVER  # with whom a batch is not full
+    bench.come(0.1 + FRESH, 1)
+    assert bench.state.turn(0.1 + FRESH).invoke == []
+    assert bench.state.came(0.1 + FRESH, bench.caller(0.1 + FRESH)) <= 0.1 + FRESH
+    (left,) = bench.state.turn(0.1 + FRESH).invoke
+    assert len(left.items) == 3 and left.items[0] is caller.item
+    bench.state.called(0.13, Outcome(epoch="1"))
+    assert len(bench.call(0.1 + 2 * FRESH).events.direct) == 3  # who left meanwhile
+    bench.state.called(0.15, Outcome(epoch="1"))
+    bench.come(0.2)
+    assert len(bench.call(0.2 + GATHERED).events.arrivals) == 1
+    bench.come(0.2 + GATHERED, 3)  # perhaps one waits at the queue, whose batch this is
+    assert bench.state.turn(0.2 + GATHERED).invoke == []
 
 
 def test_what_was_measured_just_after_a_call_brought_some_is_brought_soon_though_nobody_comes_any_more():
