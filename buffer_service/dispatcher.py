@@ -1,7 +1,8 @@
 """The dispatcher of one route of a model: does what the route's state says (``route_state.py``), and tells it what came of that.
 
 It decides nothing: it calls the queue, invokes, sends, moves, arms one timer, and hands out answers. A call waits for the end of a
-round of the loop, so that it takes all that came in it; everything else is done at once.
+round of the loop, so that it takes all that came in it; everything else is done at once, and so is what follows from an answer of
+the queue, or of a function (``prompt.py``).
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from sluice.buffer_service.invokers import (
     Invoker,
     UnknownFunction,
 )
-from sluice.buffer_service.invokers.port import BatchAnswer, asking, pooling
+from sluice.buffer_service.invokers.port import asking, pooling
 from sluice.buffer_service.members import encode_answers as encode_message
+from sluice.buffer_service.prompt import Prompt
 from sluice.buffer_service.route_batches import BACKOFF, LEFT_HEADER, ROUTE_HEADER
 from sluice.buffer_service.route_facts import Caller
 from sluice.buffer_service.route_functions import Standing
@@ -134,13 +136,14 @@ class Dispatcher:
         self._edition = edition
         self._environments = RouteEnvironments(self._state.name, self._queue, invoker, callers.clock)
         self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
-        self._within: dict[tuple[str, int], asyncio.Timeout] = {}  # by batch and part under way, how long it is waited for
-        self._until: dict[tuple[str, int], float | None] = {}  # the same of those whose task has not begun, by the loop's clock
+        self._invoked: dict[tuple[str, int], Prompt] = {}  # by batch and part under way
+        self._given_up: dict[tuple[str, int], asyncio.TimerHandle] = {}  # the same, of those that are so at a time
         self._closed = asyncio.Event()
         self._at_end: list[AtEnd] = [self._waits_no_more]  # of a caller, whom it is told of
         self._adoptions: dict[Adoption, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._next_turn: asyncio.Task[None] | None = None
+        self._in_turn = False
+        self._next_calls: asyncio.Handle | None = None
         self._timer: Alarm | None = None
         self._rings_at = NEVER
         self._alike: list[tuple[float, float]] | None = None  # of those who are told together, as most are: latency and wait (s)
@@ -198,9 +201,12 @@ class Dispatcher:
         item = Item(callers.new_id(), content_type, body, headers)
         waiting = callers.add(state.name, item, came, told, self._at_end)
         asks_at = state.came(came, waiting)
-        if self._next_turn is None:
+        if asks_at <= came and state.may_leave:  # nobody who comes in the rest of this round would leave with him
+            self._turn(may_call=False)
+            asks_at = state.asks_at
+        if self._next_calls is None:
             if asks_at <= came:
-                self._turn_soon()
+                self._call_soon()
             elif asks_at < self._rings_at:
                 self._arm(asks_at, came)
         return waiting
@@ -272,8 +278,9 @@ class Dispatcher:
         await self._closed.wait()
         while self._tasks:
             await asyncio.wait(self._tasks)
-        if self._timer is not None:
-            self._timer.cancel()
+        for late in (self._timer, self._next_calls):
+            if late is not None:
+                late.cancel()
 
     def _has_ended(self, caller: Waiting) -> None:
         """A caller has his answer, or has gone, while this process is leaving."""
@@ -283,38 +290,40 @@ class Dispatcher:
 
     def _kick(self) -> None:
         """Do at once what is to be done, but for a call: that waits for the end of this round of the loop, as more may come."""
+        if self._in_turn:  # of what a turn began this has ended already
+            asyncio.get_running_loop().call_soon(self._kick)
+            return
         self._call_soon()  # first, so that the call is on its way before those who are told now go on
         self._turn(may_call=self._state.asking)  # while a call is under way there is no other
 
     def _call_soon(self) -> None:
-        if not self._state.asking:
-            self._turn_soon()
+        if self._next_calls is None and not self._state.asking:
+            self._next_calls = asyncio.get_running_loop().call_soon(self._begin_calls)
 
-    def _turn_soon(self) -> None:
-        if self._next_turn is None:
-            self._next_turn = self._spawn(self._call_as_told())
+    def _begin_calls(self) -> None:
+        self._next_calls = None
+        Prompt(self._call_as_told(), self._ended).go_on()
 
     async def _call_as_told(self) -> None:
-        """Turns, each of which but the last calls the queue; the last one's first batch is sent at once, by who took that turn."""
-        self._next_turn = None
-        while (call := (instructions := self._turn(sends=True)).call) is not None:
+        """Turns, each of which but the last calls the queue."""
+        while (call := self._turn().call) is not None:
             answer = await self._ask(call)
             self._state.called(self._clock(), answer)
-        if instructions.invoke:
-            await self._invoke(instructions.invoke[0])
 
-    def _turn(self, may_call: bool = True, sends: bool = False) -> Instructions:
-        """Do what the state says, but for the call, which is left to do; without one who ``sends`` is left the first batch."""
+    def _turn(self, may_call: bool = True) -> Instructions:
+        """Do what the state says, but for the call, which is left to do."""
         # One breath: nothing may happen between what the state says and that it is done, or begun.
         now = self._clock()
         instructions = self._state.turn(now, may_call)
-        spawned = instructions.invoke[1:] if sends and instructions.call is None else instructions.invoke
+        self._in_turn = True
         try:
-            for invocation in spawned:
-                self._spawn(self._invoke(invocation))
+            for invocation in instructions.invoke:
+                self._begin(invocation)
             self._do(instructions, now)
         except Exception:  # a defect; the call is under way as far as the state knows, and must be made all the same
             _log.exception("%s: not all was done that was to be done", self._state.name)
+        finally:
+            self._in_turn = False
         return instructions
 
     def _do(self, instructions: Instructions, now: float) -> None:
@@ -359,9 +368,19 @@ class Dispatcher:
             _log.exception("%s: a call to the queue failed", self._state.name)
             return StoreUnavailable(f"an error inside the buffer: {error}")
 
+    def _begin(self, invocation: Invocation) -> None:
+        prompt = self._invoked[invocation.batch_id, invocation.part] = Prompt(self._invoke(invocation), self._ended)
+        prompt.go_on()
+
     async def _invoke(self, invocation: Invocation) -> None:
         """Ask a function, and tell the state what came of it."""
-        answers, told = await self._answers(invocation)
+        number = invocation.batch_id, invocation.part
+        try:
+            answers, told = await self._answers(invocation)
+        finally:
+            del self._invoked[number]
+            if (at := self._given_up.pop(number, None)) is not None:
+                at.cancel()
         suspensions = self._state.suspensions
         self._state.served(self._clock(), invocation.batch_id, answers, invocation.part, told)
         self._look_at_workers(invocation.function)
@@ -390,38 +409,29 @@ class Dispatcher:
             self._telemetry.asked_again()
         started = self._clock()
         try:
-            answers, told, size = await self._ask_within(invocation, batch)
+            answers, told, size = await self._ask_function(invocation.function, batch, invocation.avoid)
             held.resize(held.size + size)  # in one breath with its end as what is being read
         except FunctionFailed as error:
-            self._telemetry.failed(type(error).__name__, invocation.function)
-            return _failure(error), NOTHING_MEASURED
+            return self._no_answer(invocation, error), NOTHING_MEASURED
+        except asyncio.CancelledError:
+            left = FunctionUnavailable(f"{without_password(invocation.function)} has left the plan, and does not answer")
+            return self._no_answer(invocation, left), NOTHING_MEASURED
         except Exception as error:  # a defect; who waits is told, and the log has it
             _log.exception("%s: a batch of %d failed", self._state.name, len(batch.items))
             return Failure(Cause.DEFECT, f"an error inside the buffer: {error}"), NOTHING_MEASURED
         self._telemetry.invoked(self._clock() - started, len(batch.items), told, invocation.function)
         return answers, told
 
-    async def _ask_within(self, invocation: Invocation, batch: Batch) -> BatchAnswer:
-        """What the function answers; raises ``FunctionFailed``, also where the state gives the part up."""
-        number, function = (invocation.batch_id, invocation.part), invocation.function
-        within = self._within[number] = asyncio.timeout_at(self._until.pop(number, None))
-        try:
-            async with within:
-                return await self._ask_function(function, batch, invocation.avoid)
-        except TimeoutError:
-            if not within.expired():
-                raise
-            raise FunctionUnavailable(f"{without_password(function)} has left the plan, and does not answer") from None
-        finally:
-            del self._within[number]
+    def _no_answer(self, invocation: Invocation, error: FunctionFailed) -> Failure:
+        self._telemetry.failed(type(error).__name__, invocation.function)
+        return _failure(error)
 
     def _hasten(self, hasten: Hasten, now: float) -> None:
         number = hasten.batch_id, hasten.part
-        at = asyncio.get_running_loop().time() + hasten.until - now if hasten.until < NEVER else None
-        if (within := self._within.get(number)) is None:
-            self._until[number] = at
-        elif not within.expired():
-            within.reschedule(at)
+        if (at := self._given_up.pop(number, None)) is not None:
+            at.cancel()
+        if hasten.until < NEVER and number in self._invoked:
+            self._given_up[number] = asyncio.get_running_loop().call_later(hasten.until - now, self._invoked[number].cancel)
 
     async def _fetch(self, fetch: Fetch) -> None:
         """Ask other processes for bodies, where there is room for them, and tell the state what came of that."""
@@ -508,7 +518,11 @@ class Dispatcher:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if not task.cancelled():
+            self._ended(task.exception())
+
+    def _ended(self, error: BaseException | None) -> None:
+        if error is not None:
             _log.error("%s: %s", self._state.name, error, exc_info=None if isinstance(error, SluiceError) else error)
 
 

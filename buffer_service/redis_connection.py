@@ -48,6 +48,7 @@ from redis.exceptions import (
 )
 
 from sluice.buffer_service.addresses import connect
+from sluice.buffer_service.prompt import Promised
 
 MOST_CALLS = 10_000  # in a pipe and before it: a queue has one at a time
 MOST_BYTES = 1024 * 1024  # that wait to be written; one call may have more
@@ -176,7 +177,7 @@ class Pipe(asyncio.Protocol):
             raise _learnt(self._error)
         if len(self._sent) + len(self._waiting) >= MOST_CALLS:
             raise TooManyCalls(f"{MOST_CALLS} calls wait for its answers")
-        call = _Call(self._loop.create_future(), commands, deadline)
+        call = _Call(Promised(loop=self._loop), commands, deadline)
         if self._open and not self._waiting:
             self._send(call)
         else:

@@ -20,12 +20,12 @@ are brought where without those behind others would leave: when a hold ends at t
 by a table that has full batches in other sizes where fewer wait.
 
 Who leaves past the queue. Those who came and were not brought yet leave as batches of this process, and the queue hears of it with
-a later call, where it would release them at once if it held them alone: one table rules, no servers bound it, no call that brings others is
-under way, and nobody waited at the queue when it answered last. So a process alone sends the batches that the queue would have, without asking
-it first; of several each sends its own, and who waits at the queue does so until his hold ends at the latest, as without them. A
-call that brings nobody changes none of this: while it is under way full batches leave as before. Who
-dies takes with him what left so, with its callers. Requests whose answers are kept, which others are to serve then, and those with
-a slack or a size take the way through the queue.
+a later call, where it would release them at once if it held them alone: one table rules, no servers bound it, nobody waited at the
+queue when it answered last, and a call that is under way brings nobody there. So a process alone sends the batches that the queue
+would have, without asking it first; of several each sends its own, and who waits at the queue does so until his hold ends at the
+latest, as without them. While a call is under way full batches leave, and others wait for its end. Who dies takes with him what
+left so, with its callers. Requests whose answers are kept, which others are to serve then, and those with a slack or a size take the way
+through the queue.
 """
 
 from __future__ import annotations

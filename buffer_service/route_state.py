@@ -197,9 +197,14 @@ class RouteState:
         arrivals = self._arrivals
         if self._asked is not None:
             arrivals.came(now, caller, asking=True)
-            return AT_ONCE if arrivals.full and self._asked.brings_nobody else NEVER
+            return AT_ONCE if self.may_leave else NEVER
         arrivals.came(now, caller, asking=False)
         return arrivals.bring_at if arrivals.bring_at < self._ask_at else self._ask_at
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether those who came are a full batch, which needs not wait for the end of a call: it brings nobody to the queue."""
+        return self._arrivals.full and (self._asked is None or self._asked.brings_nobody)
 
     def takes_share(self, now: float) -> bool:
         """Whether a request that is dealt to the route goes there: a function is asked, or this is the trial of one that is not."""
@@ -409,13 +414,13 @@ class RouteState:
             batches.wake(now)
             self._heed_batches(now)
         call = None
+        if self.may_leave:
+            self._leave_directly(now)
         if may_call and self._asked is None:  # before the rest: it changes when to wake
             if now >= self._arrivals.bring_at:
                 self._leave_directly(now)
             if now >= self.asks_at or self._facts.ending:
                 call = self._next_call(now)
-        elif self._asked is not None and self._arrivals.full and self._asked.brings_nobody:
-            self._leave_directly(now)
         instructions = Instructions(
             call,
             todo.invoke,

@@ -43,7 +43,8 @@ class InvokerBySyntax:
         """As the port says: workers may be asked in frames, platforms in JSON."""
         if function.startswith(WORKER_SCHEMES):
             return await self._http.ask(function, batch, avoid)
-        return BatchAnswer.read(await self.invoke(function, encode_batch(batch)), batch)
+        invoked = asyncio.get_running_loop().create_task(self.invoke(function, encode_batch(batch)))
+        return BatchAnswer.read(await invoked, batch)
 
     def health(self, function: str) -> Mapping[str, Health]:
         """``HttpInvoker.health`` of workers; of a function of a platform there is nothing to tell."""

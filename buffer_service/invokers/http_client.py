@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote_to_bytes, urlsplit
 from sluice.buffer_service.addresses import connect
 from sluice.buffer_service.invokers.http_exchange import DONE, HEAD, HttpExchange, NotHttp
 from sluice.buffer_service.invokers.port import BatchTooLarge, NoRoomForAnswer
+from sluice.buffer_service.prompt import Promised
 from sluice.http.pieces import Pieces
 from sluice.http.room import Room, Share
 
@@ -105,7 +106,7 @@ class HttpClient:
         ends = loop.time() + self._timeout
         connection = None if fresh else self._take(target.origin)
         if connection is None:
-            connection = await self._connect(target.origin)
+            connection = await loop.create_task(self._connect(target.origin))
         with room.share() as share:
             answered = connection.ask(_message(target.start, fields, parts), min(limit, room.limit), room, share)
             timer = loop.call_at(ends, connection.give_up, answered)
@@ -199,17 +200,17 @@ class _Connection(asyncio.Protocol):
         self.since = 0.0  # when it was asked last (s), while it is kept
         self._client = client
         self._http = HttpExchange()
-        self._answered: asyncio.Future[Reply] | None = None
+        self._answered: Promised[Reply] | None = None
         self._pieces = Pieces()
         self._most = 0
         self._room: Room
         self._share: Share
 
-    def ask(self, message: Sequence[bytes], most: int, room: Room, share: Share) -> asyncio.Future[Reply]:
+    def ask(self, message: Sequence[bytes], most: int, room: Room, share: Share) -> Promised[Reply]:
         """Send a request, and take at most so many bytes of its answer, for which ``share`` keeps ``room``."""
         self._most, self._room, self._share = most, room, share
         self._http.ask()
-        answered = self._answered = self.loop.create_future()
+        answered = self._answered = Promised(loop=self.loop)
         if self.transport.is_closing():  # it was lost while it was asked
             self._fail(Disconnected("Server disconnected"))
         elif len(message) == 1:
@@ -218,12 +219,12 @@ class _Connection(asyncio.Protocol):
             self.transport.writelines(message)
         return answered
 
-    def give_up(self, answered: asyncio.Future[Reply]) -> None:
+    def give_up(self, answered: Promised[Reply]) -> None:
         """The time of this exchange is over; in the round of the loop in which it ended there may be another."""
         if self._answered is answered:
             self._fail(TimeoutError())
 
-    def drop(self, answered: asyncio.Future[Reply]) -> None:
+    def drop(self, answered: Promised[Reply]) -> None:
         """Nobody waits for this one any more."""
         if self._answered is answered:
             self._fail(ClientError("nobody waits any more"))

@@ -14,6 +14,7 @@ A function is invoked at least once: after a lost connection or a 5xx of Lambda 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -88,7 +89,10 @@ class Invoker(Protocol):
 
 
 class BatchInvoker(Invoker, Protocol):
-    """A way that knows which format of a batch its functions take."""
+    """A way that knows which format of a batch its functions take.
+
+    A batch is asked for, and its answers are taken, in a ``Prompt``: what needs a task is to be in one of its own.
+    """
 
     async def ask(self, function: str, batch: Batch, avoid: str = "") -> BatchAnswer:
         """``invoke`` with a batch, in the format that the function takes."""
@@ -112,7 +116,8 @@ def asking(invoker: Invoker) -> Ask:
     """How ``invoker`` is asked for the answers to a batch: in JSON, where it does not choose."""
 
     async def in_json(function: str, batch: Batch, avoid: str) -> BatchAnswer:
-        return BatchAnswer.read(await invoker.invoke(function, encode_batch(batch), avoid), batch)
+        invoked = asyncio.get_running_loop().create_task(invoker.invoke(function, encode_batch(batch), avoid))
+        return BatchAnswer.read(await invoked, batch)
 
     own: Ask | None = getattr(invoker, "ask", None)
     return own if own is not None else in_json
