@@ -124,7 +124,7 @@ class BatchState:
             "moving",
             "outstanding",
         ),
-        *("parts", "passed", "put_off", "split", "table", "taken_at", "times_asked"),
+        *("parts", "passed", "place", "put_off", "split", "table", "taken_at", "times_asked"),
     )
 
     def __init__(self, members: list[bytes], parts: list[Part], epoch: str | None, taken_at: float, table: int = 0) -> None:
@@ -133,6 +133,7 @@ class BatchState:
         self.epoch = epoch
         self.taken_at = taken_at
         self.direct = False  # no queue knows of it; its members are ids alone
+        self.place = ""  # of such a one, the batch as which it is in flight there, if it is
         self.measured = Measurement()
         self.parts = parts  # the next to be asked is the last
         self.asked: dict[int, Part] = {}  # under way

@@ -10,7 +10,8 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
     serving (a sweep)               the process was heard of now; every batch of this process that it does not name is lost and,
                                     if this process was heard of within the lease, every batch of one that was not: its members
                                     return to the head, with the age they had, or are put aside when they were lost
-                                    ``max_attempts`` times; it is said whether all who were heard of lately lend bodies
+                                    ``max_attempts`` times; it is said whether all who were heard of lately lend bodies, and whether
+                                    there is no other
     gone                            of the members that wait, the first that is equal leaves, and its losses are forgotten, as of
                                     those that are dropped; others are ignored
     arrivals                        as many as fit are accepted, in order; they arrived when they came, as long ago as their ages
@@ -97,9 +98,11 @@ class QueueState:
             raise QueueLost("no policy is installed for this queue")
         for table, completed in Counter(map(table_of, self._complete(events.completed))).items():
             batcher.accept(now, completed=completed, table=table)
-        dead, all_lend = [], None
+        dead: list[bytes] = []
+        others: tuple[bool | None, bool | None] = None, None
         if events.serving is not None:
-            dead, all_lend = self._sweep(batcher, process, events.serving, limits, now), all(map(lends, self.seen))
+            dead = self._sweep(batcher, process, events.serving, limits, now)
+            others = all(map(lends, self.seen)), len(self.seen) == 1
         if events.gone:
             self._withdraw(batcher, events.gone)
         accepted = max(0, min(len(events.arrivals), limits.max_queue_length - len(batcher)))
@@ -117,20 +120,22 @@ class QueueState:
             batcher.accept(now, arrivals, ages=begun)
             if events.serving is not None and not events.serving:
                 del self.seen[process]
-            return self._outcome(batcher, now, (accepted, [], [], dead, None), events, all_lend)
+            return self._outcome(batcher, now, (accepted, [], [], dead, None), events, others)
         step = batcher.advance(now, arrivals, at_most=events.at_most, ages=begun, ejected=events.ejected)
         for member in step.dropped:
             self.attempts.pop(member[:ID_LENGTH], None)
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]
         released = [self._release(*left) for left in zip(names, step.arrived, step.batches, strict=True)]
         wake_in = None if step.wake_at is None else step.wake_at - now
-        return self._outcome(batcher, now, (accepted, released, list(step.dropped), dead, wake_in), events, all_lend)
+        return self._outcome(batcher, now, (accepted, released, list(step.dropped), dead, wake_in), events, others)
 
-    def _outcome(self, batcher: Batcher[bytes], now: float, happened: _Happened, events: Events, all_lend: bool | None) -> Outcome:
+    def _outcome(
+        self, batcher: Batcher[bytes], now: float, happened: _Happened, events: Events, others: tuple[bool | None, bool | None]
+    ) -> Outcome:
         """What ``happened``, and how the queue is left."""
         tables = zip(batcher.policy.tables, batcher.busy(events.ejected), strict=True)
         busy = sum(busy for table, busy in tables if table.servers is not None)
-        return Outcome(*happened, len(batcher), batcher.behind(now), self.taken, busy, self.epoch, all_lend)
+        return Outcome(*happened, len(batcher), batcher.behind(now), self.taken, busy, self.epoch, *others)
 
     def _complete(self, batch_ids: Sequence[str]) -> list[str]:
         """Those of these that were in flight, and are no more."""

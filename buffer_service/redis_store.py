@@ -307,7 +307,8 @@ class RedisQueue:
         arguments += serving or ()
         arguments += events.gone
         arguments += events.arrivals
-        epoch, accepted, waiting, wake_in, batches, dropped, dead, taken, busy, behind, all_lend = await self._run(arguments)
+        epoch, accepted, waiting, wake_in, batches, dropped, dead, *counted = await self._run(arguments)
+        taken, busy, behind, all_lend, alone = counted
         return Outcome(
             accepted,
             [Released(batch[0].decode(), batch[1:]) for batch in batches],
@@ -320,6 +321,7 @@ class RedisQueue:
             busy,
             f"{epoch.decode(errors='replace')}.{self._gate.successions}",
             None if all_lend < 0 else bool(all_lend),
+            None if alone < 0 else bool(alone),
         )
 
     async def _run(self, arguments: list[Any]) -> Any:

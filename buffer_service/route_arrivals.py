@@ -198,21 +198,33 @@ class RouteArrivals:
     # -- who leaves past the queue
 
     @property
-    def full(self) -> bool:
-        """Whether those who came are a full batch, which waits for nobody."""
-        return len(self.callers) >= self._full and not self.waited
+    def ready(self) -> bool:
+        """Whether those who came are a full batch, which waits for nobody, or may take the place of one that has ended."""
+        return not self.waited and (len(self.callers) >= self._full or (self._facts.alone and self._takes_over()))
+
+    def _takes_over(self) -> bool:
+        """Whether the queue has not heard of the end of a batch here, and all who came would be the next in its place."""
+        table, came = self._alone, self.callers
+        if table is None or table.servers is None or not (came and self._batches.completed):
+            return False
+        ejected = min(self.ejected, table.servers - 1)  # as the script has it
+        return len(self._batches.under_way) + ejected < table.servers and table.take[table.row(len(came))] == len(came)
 
     def leave_directly(self, now: float) -> bool:
         """Those who came leave as many as the queue would release now if they waited there, alone; whether any did."""
         table, came = self._alone, self.callers
-        if table is None or table.servers is not None or self.waited or any(map(_is_for_the_queue, came)):
+        if table is None or self.waited or any(map(_is_for_the_queue, came)):
+            return False
+        bounded = table.servers is not None
+        if bounded and not (self._facts.alone and self._takes_over()):
             return False
         left, longest = 0, self._facts.longest_wait()
         while left < len(came):
             row, first_came = table.row(len(came) - left), came[left].came
             if not first_came + table.hold[row] <= now <= first_came + longest:
                 break  # before his hold ends, or as the queue drops him
-            self._batches.take_directly(now, came[left : left + table.take[row]])
+            place = self._batches.completed.pop() if bounded else ""
+            self._batches.take_directly(now, came[left : left + table.take[row]], place)
             left += table.take[row]
         if left:
             self.left += [caller.came for caller in came[:left]]

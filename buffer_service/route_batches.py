@@ -96,6 +96,11 @@ class RouteBatches:
         return bool(self.under_way or self._messages or self._sending)
 
     @property
+    def in_flight(self) -> list[str]:
+        """Those under way, as the queue knows them."""
+        return [batch.place or batch_id for batch_id, batch in self.under_way.items()]
+
+    @property
     def requests(self) -> set[str]:
         """Those in batches under way."""
         return {member_id(member) for batch in self.under_way.values() for member in batch.members}
@@ -132,14 +137,14 @@ class RouteBatches:
         self.under_way[batch.batch_id] = state
         self._go_on(now, batch.batch_id, state)
 
-    def take_directly(self, now: float, callers: Sequence[Caller]) -> None:
-        """Callers here left as a batch that no queue knows of."""
+    def take_directly(self, now: float, callers: Sequence[Caller], place: str = "") -> None:
+        """Callers here left as a batch that no queue knows of, or that is in flight there as the one whose ``place`` it takes."""
         self._directly += 1
         batch_id = f"{self._facts.process}:{DIRECT}:{self._directly}"
         for caller in callers:
             caller.taken, caller.batch_size = now, len(callers)
         state = BatchState([caller.item.id.encode() for caller in callers], [], None, now)
-        state.direct = True
+        state.direct, state.place = True, place
         state.parts = self._functions.of_table(0).parts(now, [caller.item for caller in callers])
         self.under_way[batch_id] = state
         self._go_on(now, batch_id, state)
@@ -498,14 +503,19 @@ class RouteBatches:
         if not batch.given_up:
             if batch.times_asked and self._facts.limits.batches_kept:
                 self._measure(now, batch)
-            if not batch.direct:
-                self.completed.append(batch_id)
-            self.ended = True
+            self._leave_place(batch_id, batch)
         elif batch.epoch == self._facts.epoch and not batch.direct:
             self.given_up.append(batch_id)
         else:  # the queue that would take it back is lost, or never had it
             self.stranded += map(member_id, batch.members)
+            if batch.place:
+                self._leave_place(batch_id, batch)
         self._todo.tell += batch.answers
+
+    def _leave_place(self, batch_id: str, batch: BatchState) -> None:
+        if place := batch.place if batch.direct else batch_id:
+            self.completed.append(place)
+        self.ended = True
 
     def _measure(self, now: float, batch: BatchState) -> None:
         """Keep what was measured of a batch for a call that brings it; where none comes for long, the newest."""

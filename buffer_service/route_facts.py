@@ -61,6 +61,8 @@ class RouteFacts:
         """The life of the queue, where it was heard of."""
         self.all_lend = False
         """Whether every process that was heard of lately reads tickets; a ticket is written where it does."""
+        self.alone = False
+        """Whether no other process was heard of lately at the queue."""
         self.follow(route, digest)
 
     def follow(self, route: Route, digest: str) -> None:

@@ -203,8 +203,8 @@ class RouteState:
 
     @property
     def may_leave(self) -> bool:
-        """Whether those who came are a full batch, which needs not wait for the end of a call: it brings nobody to the queue."""
-        return self._arrivals.full and (self._asked is None or self._asked.brings_nobody)
+        """Whether those who came leave whoever else comes in this round, nor wait for a call: it brings nobody to the queue."""
+        return self._arrivals.ready and (self._asked is None or self._asked.brings_nobody)
 
     def takes_share(self, now: float) -> bool:
         """Whether a request that is dealt to the route goes there: a function is asked, or this is the trial of one that is not."""
@@ -491,7 +491,7 @@ class RouteState:
         return adoptions
 
     def _events(self, now: float, asked: _Asked) -> Events:
-        serving = sorted(self._batches.under_way) if asked.swept is not None else None
+        serving = sorted(self._batches.in_flight) if asked.swept is not None else None
         clearing = self._facts.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install or asked.swept)
         leaving = self._facts.ending and not clearing and not self._callers_here()
         at_most, ejected = self._batches.at_most(now), self._functions.ejected(now)
@@ -514,10 +514,13 @@ class RouteState:
         self._behind = outcome.behind
         if outcome.all_lend is not None:
             self._facts.all_lend = outcome.all_lend
+        if outcome.alone is not None:
+            self._facts.alone = outcome.alone
         if self._facts.epoch not in (None, outcome.epoch):
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
             self._admission.lost()
+            self._batches.completed.clear()  # whose places were the last life's
         self._facts.epoch = outcome.epoch
         self._admission.heard(now, outcome)
         if asked.adoptions:

@@ -111,7 +111,7 @@ class Outcome:
     Of the ``queue_length`` that wait, ``behind`` stand behind who comes now without a slack. ``taken`` is how many members have
     left in batches since the queue began, ``busy`` how many servers have a batch in flight or are ejected, of tables that have any.
     Another ``epoch`` than the last time means that the store lost the queue in between. ``all_lend`` says, at a sweep, whether all
-    processes that were heard of lately read tickets and lend bodies; else ``None``.
+    processes that were heard of lately read tickets and lend bodies, and ``alone`` whether there is no other; else ``None``.
     """
 
     accepted: int = 0
@@ -125,6 +125,7 @@ class Outcome:
     busy: int = 0
     epoch: str = ""
     all_lend: bool | None = None
+    alone: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

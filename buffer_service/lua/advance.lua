@@ -45,7 +45,8 @@
 -- What a table of one column costs is what it costs without there being others: nothing below is read or written for columns alone.
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
 --           servers of tables that are not elastic which have a batch in flight or are ejected, how many wait behind who comes now without a slack,
---           at a sweep whether all processes that were heard of lately lend bodies: 1, or 0 where one has a hexadecimal name; else -1 }
+--           at a sweep whether all processes that were heard of lately lend bodies: 1, or 0 where one has a hexadecimal name; else -1,
+--           at a sweep whether no process but this was heard of lately: 1 or 0; else -1 }
 
 local process, serial = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
@@ -210,7 +211,7 @@ local function put_aside(member)
   dead[#dead + 1] = member
 end
 local n_serving = tonumber(ARGV[9])
-local all_lend = -1
+local all_lend, alone = -1, -1
 if n_serving >= 0 then
   local serving = {}
   for _ = 1, n_serving do
@@ -287,6 +288,7 @@ if n_serving >= 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('(%.17g', now - 10 * tonumber(ARGV[5])))
   local names = redis.pcall('ZRANGE', KEYS[5], 0, -1) -- which the users of versions before there were classes may not
   all_lend = names.err and 0 or 1
+  alone = #names == 1 and 1 or 0
   for _, name in ipairs(names) do
     if string.match(name, '^[0-9a-f]') then all_lend = 0 end
   end
@@ -499,4 +501,4 @@ for place, count in ipairs(in_flight) do
   if tables[place].servers >= 0 then busy = busy + count end
 end
 local behind = n_with_slack > 0 and redis.call('ZCOUNT', KEYS[12], stamp, '+inf') or 0
-return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, busy, behind, all_lend }
+return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, busy, behind, all_lend, alone }

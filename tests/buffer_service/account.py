@@ -493,7 +493,11 @@ class Account:
             self.left_past.update((part_of, request) for request in first)
             self.past[process.name, part_of[0]].update({request: self.by_id[request] for request in first})
             state = self._dispatcher(process, part_of[0])._state
-            self.members_of[part_of] = list(map(member_id, state._batches.under_way[part_of[1]].members))
+            batch = state._batches.under_way[part_of[1]]
+            self.members_of[part_of] = list(map(member_id, batch.members))
+            self.answers_at.pop((part_of[0], batch.place), None)  # which is reported complete when this one has ended
+            if first and state.bounded and not batch.place:
+                self.blame(f"{process.name}: {part_of[1]} leaves past {part_of[0]}, whose servers are bounded, and takes no place")
             if any(self.loop.time() > self.by_id[request].came + state._facts.longest_wait() for request in first):
                 self.blame(f"{process.name}: {part_of[1]} leaves past a queue that drops who came as long ago")
         self._check_whose(process, function, items, part_of)

@@ -69,6 +69,7 @@ class QueueInWords:
         expect("put aside", outcome.dead, dead)
         all_lend = not any(name[0] in "0123456789abcdef" for name in self.heard)
         expect("all lend", outcome.all_lend, None if events.serving is None else all_lend)
+        expect("alone", outcome.alone, None if events.serving is None else len(self.heard) == 1)
         for gone in events.gone:
             entry = next((entry for entry in self.waiting if entry[1] == gone), None)
             if entry is not None:

@@ -25,7 +25,7 @@ from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.members import member_id
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.route_arrivals import FILLED, GATHERED
-from sluice.buffer_service.route_batches import DIRECT
+from sluice.buffer_service.route_batches import DIRECT, RouteBatches
 from sluice.buffer_service.route_facts import Caller
 from sluice.buffer_service.route_state import RouteState
 from sluice.buffer_service.store import Limits
@@ -188,6 +188,19 @@ def test_what_one_process_brings_leaves_as_if_the_queue_had_heard_of_each_when_h
         found, wanted = brought(case, 1), told_at_once(case)
         assert [batch.requests for batch in found] == [batch.requests for batch in wanted], seed
         assert [batch.at for batch in found] == pytest.approx([batch.at for batch in wanted], abs=ROUNDED), seed
+
+
+def test_in_some_of_these_cases_a_batch_takes_the_place_of_one_that_has_ended(monkeypatch):
+    places, taken = [], RouteBatches.take_directly
+
+    def take_directly(self, now, callers, place=""):
+        places.append(place)
+        taken(self, now, callers, place)
+
+    monkeypatch.setattr(RouteBatches, "take_directly", take_directly)
+    for seed in range(200, 210):
+        brought(drawn(seed, 1, size_or_timeout, (0.0,)), 1)
+    assert any(places)
 
 
 @pytest.mark.usefixtures("averaged")

@@ -19,7 +19,7 @@ from sluice.buffer_service import route_life, route_state
 from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.arrival_record import ArrivalRecord
 from sluice.buffer_service.batch_record import BROUGHT_EVERY, BROUGHT_WITHIN, BatchRecord
-from sluice.buffer_service.batch_state import Cause, Failure
+from sluice.buffer_service.batch_state import BatchState, Cause, Failure
 from sluice.buffer_service.hold_lateness import LATEST, WEIGHT
 from sluice.buffer_service.members import decode_member, encode_member, is_ticket, member_id, ticket_length
 from sluice.buffer_service.queue_state import QueueState
@@ -380,6 +380,86 @@ def test_a_full_batch_leaves_while_a_call_that_brings_nobody_is_under_way_and_no
     assert len(bench.call(0.2 + GATHERED).events.arrivals) == 1
     bench.come(0.2 + GATHERED, 3)  # perhaps one waits at the queue, whose batch this is
     assert bench.state.turn(0.2 + GATHERED).invoke == []
+
+
+def taken_over(alone=True, came=3, waits=0, ejected=0, policy=None):
+    """A process whose batch of two has ended, so many came meanwhile, and its ids; it is told of before any call."""
+    bench = Bench(policy or constructors.greedy(4, servers=1))
+    bench.call(0.0)
+    bench.state.called(0.0, Outcome(epoch="1", alone=alone))
+    ids, begun = bench.batch(0.1, batch_id="b1")
+    if waits:
+        bench.come(0.11, waits)
+        bench.call(0.1 + FRESH)
+        bench.state.called(0.1 + FRESH, Outcome(waits, queue_length=waits, epoch="1"))
+    came = bench.come(0.15, came)
+    bench.state._arrivals.ejected = ejected
+    bench.state.served(0.2, begun.invoke[0].batch_id, answers(ids))
+    return bench, came
+
+
+def test_where_a_process_is_alone_who_came_takes_the_place_of_a_batch_that_ended_and_the_queue_hears_of_it():
+    bench, came = taken_over()
+    assert bench.state.may_leave
+    begun = bench.state.turn(0.2, may_call=False)
+    assert [item.id for item in begun.invoke[0].items] == came
+    assert [bench.waiting[i].batch_size for i in came] == [3] * 3
+    told = bench.call(0.2).events
+    assert (told.completed, told.arrivals) == ([], []) and told.direct == pytest.approx([0.05] * 3)
+    bench.state.called(0.201, Outcome(epoch="1"))
+    swept_at = LIMITS.lease / SWEEPS
+    assert bench.call(swept_at).events.serving == ["b1"]
+    bench.state.called(swept_at, Outcome(epoch="1", alone=True))
+    bench.come(swept_at)
+    bench.state.served(2.1, begun.invoke[0].batch_id, answers(came))
+    (last,) = bench.state.turn(2.1, may_call=False).invoke  # in the same place
+    bench.call(2.1)
+    bench.state.called(2.1, Outcome(epoch="1"))
+    bench.state.served(2.2, last.batch_id, answers([item.id for item in last.items]))
+    assert bench.call(2.2).events.completed == ["b1"]
+
+
+def test_who_comes_in_the_round_in_which_a_batch_ended_takes_its_place():
+    bench, _ = taken_over(came=0)
+    bench.state.turn(0.2, may_call=False)
+    assert bench.state.came(0.2, bench.caller(0.2)) <= 0.2 and bench.state.may_leave
+    assert len(bench.state.turn(0.2, may_call=False).invoke) == 1
+
+
+@pytest.mark.parametrize(
+    "why_not",
+    [
+        {"alone": False},
+        {"came": 5},  # of whom one would wait
+        {"waits": 1},
+        {"policy": Policy([math.inf, math.inf, math.inf, math.inf, 0.0], (0, 0, 0, 0, 4), servers=1)},
+        {"policy": constructors.size_or_timeout(4, 0.2)},  # no server is waited for
+    ],
+    ids=["others were heard of", "more came than leave", "one waits at the queue", "a hold", "elastic"],
+)
+def test_nobody_takes_the_place_of_a_batch_where(why_not):
+    bench, _ = taken_over(**why_not)
+    assert bench.state.turn(0.2).invoke == []
+
+
+@pytest.mark.parametrize(("ejected", "taken"), [(0, 1), (1, 0)])
+def test_an_ejected_worker_is_a_server_less_for_who_takes_the_place_of_a_batch(ejected, taken):
+    bench, _ = taken_over(came=0, policy=constructors.greedy(4, servers=2), ejected=ejected)
+    bench.state._batches.under_way["b0"] = BatchState([], [], "1", 0.1)
+    bench.come(0.2)
+    assert len(bench.state.turn(0.2, may_call=False).invoke) == taken
+
+
+def test_nobody_takes_a_place_in_a_queue_that_was_lost():
+    bench, _ = taken_over(came=0)
+    bench.call(0.2)
+    bench.state.called(0.2, Outcome(epoch="1", alone=True))
+    ids, begun = bench.batch(0.3, batch_id="b2")
+    bench.call(LIMITS.lease / SWEEPS)
+    bench.state.served(2.01, begun.invoke[0].batch_id, answers(ids))
+    bench.state.called(2.02, Outcome(epoch="2", alone=True))
+    bench.come(2.02)
+    assert bench.state.turn(2.02, may_call=False).invoke == []
 
 
 def test_what_was_measured_just_after_a_call_brought_some_is_brought_soon_though_nobody_comes_any_more():

@@ -94,6 +94,17 @@ async def test_a_sweep_says_whether_all_who_were_heard_of_lately_lend_bodies(ope
     assert (await new.advance(Events(serving=[]), now=10.4)).all_lend is True  # ten leases after he was heard of
 
 
+async def test_a_sweep_says_whether_its_process_is_alone(open_store, model):
+    ours, theirs = open_store(A).queue(model, Limits()), open_store(B).queue(model, Limits())
+    await ours.install(PAIRS)
+    assert (await ours.advance(Events(serving=[]), now=0.0)).alone is True
+    assert (await ours.advance(Events(), now=0.1)).alone is None
+    assert (await theirs.advance(Events(serving=[]), now=0.2)).alone is False
+    assert (await ours.advance(Events(serving=[]), now=0.3)).alone is False
+    await theirs.advance(Events(serving=[], leaving=True), now=0.4)
+    assert (await ours.advance(Events(serving=[]), now=0.5)).alone is True
+
+
 async def test_a_server_is_free_again_when_its_batch_completes(open_store, model):
     queue = open_store(A).queue(model, Limits())
     await queue.install(GREEDY)
