@@ -24,8 +24,10 @@ a later call, where it would release them at once if it held them alone: one tab
 queue when it answered last, and a call that is under way brings nobody there. So a process alone sends the batches that the queue
 would have, without asking it first; of several each sends its own, and who waits at the queue does so until his hold ends at the
 latest, as without them. While a call is under way full batches leave, and others wait for its end. Who dies takes with him what
-left so, with its callers. Requests whose answers are kept, which others are to serve then, and those with a slack or a size take
-the way through the queue.
+left so, with its callers. A process that was alone at the queue when it swept last leaves past one whose servers are bounded too,
+where a batch of it has ended and the queue has not heard of that: in its place, in which the queue has that batch until the last in
+it ends, and by no more than one batch. Requests whose answers are kept, which others are to serve then, and those with a slack or
+a size take the way through the queue.
 """
 
 from __future__ import annotations
