@@ -130,9 +130,9 @@ class ToDo:
 
     def __init__(self) -> None:
         self._begin()
-        self.ended: list[str] = []
 
     def _begin(self) -> None:
+        self.ended: list[str] = []
         self.invoke: list[Invocation] = []
         self.fetch: list[Fetch] = []
         self.hasten: list[Hasten] = []
@@ -144,9 +144,7 @@ class ToDo:
         self.unreadable: list[str] = []
 
     def clear(self) -> None:
-        """All of it was said; who has the lists keeps them."""
-        if self.ended:
-            self.ended = []
+        """All of it was said; who has the lists keeps them, and facts may come before he has done what they say."""
         some = self.invoke or self.tell or self.refuse or self.adopted or self.move or self.log or self.unreadable or self.fetch
-        if some or self.hasten:
+        if some or self.hasten or self.ended:
             self._begin()  # else they are empty still

@@ -50,6 +50,28 @@ async def test_one_poisonous_item_fails_alone(function):
     assert b"the function choked" in answers[3][2]
 
 
+class RefusesAtOnce:
+    """Waits for nothing: whoever asks is refused before he has asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def ask(self, function, batch, avoid):
+        self.asked.append(len(batch.items))
+        raise BatchTooLarge("it is too large")
+
+    async def close(self): ...
+
+
+@in_virtual_time
+async def test_a_large_batch_of_a_function_that_refuses_before_it_is_asked_is_halved_round_by_round(function):
+    invoker = RefusesAtOnce()
+    async with serving(function, constructors.greedy(512, 1), invoker=invoker) as buffer:
+        answers = await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(600)))
+    assert {status for status, _, _ in answers} == {413} and len(answers) == 600
+    assert max(invoker.asked) == 512 and invoker.asked.count(1) == 600
+
+
 @in_virtual_time
 async def test_a_batch_that_is_too_large_is_halved_and_an_item_that_is_too_large_gets_413(function):
     async def narrow(batch):
