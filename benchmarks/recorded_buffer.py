@@ -1,8 +1,8 @@
 """The buffer in a process of its own, its queue watched: what waited when, what left when, what was complete when.
 
 ``python -m benchmarks.recorded_buffer REDIS_URL PORT PLANS RECORD`` serves until SIGTERM, then writes ``RECORD`` (``.npz``). It is
-the buffer of ``sluice serve``, but that its store passes every call on to the one in Redis and notes it. The body of a request must
-be its number, 0 to n - 1.
+the buffer of ``sluice serve``, but that its store passes every call on to the one in Redis and notes it, and that the batches that
+leave past the queue, and the ends of all, are noted. The body of a request must be its number, 0 to n - 1.
 """
 
 from __future__ import annotations
@@ -11,20 +11,28 @@ import logging
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import uvloop
 
 from sluice.batching import Policy
+from sluice.buffer_service import route_state
 from sluice.buffer_service.app import BufferService, open_store, run
+from sluice.buffer_service.batch_state import BatchState
 from sluice.buffer_service.members import decode_member
+from sluice.buffer_service.route_batches import RouteBatches
+from sluice.buffer_service.route_facts import Caller
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.store import Events, Limits, Outcome, Queue, Store, Turn
 
 
 class Record:
-    """What every call brought and took, in flat lists: they cost the collector of the process under test nothing."""
+    """What came and left, in flat lists: they cost the collector of the process under test nothing.
+
+    Requests are members, as calls bring them, or the bodies of those that were in none.
+    """
 
     def __init__(self) -> None:
         self.arrived: list[bytes] = []
@@ -40,13 +48,27 @@ class Record:
         """A call; ``at`` is the middle between sending it and having its answer, s."""
         self.arrived += events.arrivals
         self.arrived_at.extend([at] * len(events.arrivals))
-        self.completed += events.completed
-        self.completed_at.extend([at] * len(events.completed))
         for batch in outcome.batches:
-            self.batch_ids.append(batch.batch_id)
-            self.batch_sizes.append(len(batch.members))
-            self.released_at.append(at)
-            self.released += batch.members
+            self.left(at, batch.batch_id, batch.members)
+
+    def left(self, at: float, batch_id: str, requests: Sequence[bytes]) -> None:
+        """A batch."""
+        self.batch_ids.append(batch_id)
+        self.batch_sizes.append(len(requests))
+        self.released_at.append(at)
+        self.released += requests
+
+    def left_directly(self, batch_id: str, now: float, callers: Sequence[Caller]) -> None:
+        """A batch of callers here, ``now`` by the clock that says when they came."""
+        at, bodies = time.perf_counter(), [bytes(caller.item.body) for caller in callers]
+        self.arrived += bodies
+        self.arrived_at.extend([at - (now - caller.came) for caller in callers])
+        self.left(at, batch_id, bodies)
+
+    def ended(self, batch_id: str) -> None:
+        """A batch has its answers."""
+        self.completed.append(batch_id)
+        self.completed_at.append(time.perf_counter())
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """By request ``arrived_at`` and ``batch_of``, by batch ``released_at`` and ``completed_at``; seconds, nan: never."""
@@ -59,6 +81,21 @@ class Record:
         completed_at[[number_of[batch_id] for batch_id in self.completed]] = self.completed_at
         released_at = np.array(self.released_at)
         return {"arrived_at": arrived_at, "batch_of": batch_of, "released_at": released_at, "completed_at": completed_at}
+
+
+def recorded_batches(record: Record) -> type[RouteBatches]:
+    """Batches under way that are watched."""
+
+    class RecordedBatches(RouteBatches):
+        def take_directly(self, now: float, callers: Sequence[Caller], takes_place: bool = False) -> None:
+            super().take_directly(now, callers, takes_place)
+            record.left_directly(next(reversed(self.under_way)), now, callers)
+
+        def _leave_place(self, batch_id: str, batch: BatchState) -> None:
+            super()._leave_place(batch_id, batch)
+            record.ended(batch_id)
+
+    return RecordedBatches
 
 
 class RecordedQueue:
@@ -106,7 +143,7 @@ class RecordedStore:
 
 
 def _numbers(members: list[bytes]) -> list[int]:
-    return [int(decode_member(member).body) for member in members]
+    return [int(member if member.isdigit() else decode_member(member).body) for member in members]
 
 
 if __name__ == "__main__":
@@ -123,6 +160,7 @@ if __name__ == "__main__":
     )
     record = Record()
     store: Any = RecordedStore(open_store(settings), record)
+    route_state.RouteBatches = recorded_batches(record)  # type: ignore[misc]
     uvloop.run(run(BufferService(settings, store)))
     arrays: Any = record.arrays()
     np.savez(file, **arrays)

@@ -207,7 +207,7 @@ class RouteArrivals:
     def _takes_over(self) -> bool:
         """Whether the queue has not heard of the end of a batch here, and all who came would be the next in its place."""
         table, came = self._alone, self.callers
-        if table is None or table.servers is None or not (came and self._batches.completed):
+        if table is None or table.servers is None or not (came and self._batches.vacant):
             return False
         ejected = min(self.ejected, table.servers - 1)  # as the script has it
         return len(self._batches.under_way) + ejected < table.servers and table.take[table.row(len(came))] == len(came)
@@ -225,8 +225,7 @@ class RouteArrivals:
             row, first_came = table.row(len(came) - left), came[left].came
             if not first_came + table.hold[row] <= now <= first_came + longest:
                 break  # before his hold ends, or as the queue drops him
-            place = self._batches.completed.pop() if bounded else ""
-            self._batches.take_directly(now, came[left : left + table.take[row]], place)
+            self._batches.take_directly(now, came[left : left + table.take[row]], bounded)
             left += table.take[row]
         if left:
             self.left += [caller.came for caller in came[:left]]

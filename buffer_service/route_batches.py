@@ -75,6 +75,8 @@ class RouteBatches:
         self._todo = todo
         self.under_way: dict[str, BatchState] = {}
         self.completed: list[str] = []
+        self.vacant: list[str] = []
+        """Of those completed, which the queue has not heard of, those in whose place it takes another: of its life."""
         self.given_up: list[str] = []  # that no sweep has taken back yet
         self.stranded: list[str] = []  # requests
         self.ended = False  # whether one is completed that nobody has heeded yet
@@ -137,13 +139,16 @@ class RouteBatches:
         self.under_way[batch.batch_id] = state
         self._go_on(now, batch.batch_id, state)
 
-    def take_directly(self, now: float, callers: Sequence[Caller], place: str = "") -> None:
-        """Callers here left as a batch that no queue knows of, or that is in flight there as the one whose ``place`` it takes."""
+    def take_directly(self, now: float, callers: Sequence[Caller], takes_place: bool = False) -> None:
+        """Callers here left as a batch that no queue knows of, or that is in flight there as a ``vacant`` one."""
         self._directly += 1
+        place = self.vacant.pop() if takes_place else ""
+        if place:
+            self.completed.remove(place)
         batch_id = f"{self._facts.process}:{DIRECT}:{self._directly}"
         for caller in callers:
             caller.taken, caller.batch_size = now, len(callers)
-        state = BatchState([caller.item.id.encode() for caller in callers], [], None, now)
+        state = BatchState([caller.item.id.encode() for caller in callers], [], self._facts.epoch if place else None, now)
         state.direct, state.place = True, place
         state.parts = self._functions.of_table(0).parts(now, [caller.item for caller in callers])
         self.under_way[batch_id] = state
@@ -515,7 +520,14 @@ class RouteBatches:
     def _leave_place(self, batch_id: str, batch: BatchState) -> None:
         if place := batch.place if batch.direct else batch_id:
             self.completed.append(place)
+            if batch.epoch == self._facts.epoch:
+                self.vacant.append(place)
         self.ended = True
+
+    def told_completed(self) -> list[str]:
+        """Those that a call tells of, in whose places nobody is any more."""
+        completed, self.completed, self.vacant = self.completed, [], []
+        return completed
 
     def _measure(self, now: float, batch: BatchState) -> None:
         """Keep what was measured of a batch for a call that brings it; where none comes for long, the newest."""

@@ -473,7 +473,7 @@ class RouteState:
         direct = self._arrivals.next_left() if not adoptions else []
         gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]
         self._gone_bytes -= sum(map(len, gone))
-        completed, self._batches.completed = self._batches.completed, []
+        completed = self._batches.told_completed()
         asked = self._to_install, arrivals, patient, gone, completed, adoptions, swept, goodbye, self._refused, direct
         self._asked = _Asked(*asked)
         self._refused = 0
@@ -520,7 +520,7 @@ class RouteState:
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
             self._admission.lost()
-            self._batches.completed.clear()  # whose places were the last life's
+            self._batches.vacant.clear()
         self._facts.epoch = outcome.epoch
         self._admission.heard(now, outcome)
         if asked.adoptions:
@@ -602,6 +602,7 @@ class RouteState:
         came = [member_id(member) for _, member in asked.arrivals]
         self._arrivals.again([self._waiting[request_id] for request_id in came if self._facts.waits_here(request_id)])
         self._batches.given_up.clear()
+        self._batches.vacant.clear()
         self._gone.clear()
         self._gone_bytes = 0
         self._to_install = self._table()

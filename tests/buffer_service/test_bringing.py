@@ -193,9 +193,9 @@ def test_what_one_process_brings_leaves_as_if_the_queue_had_heard_of_each_when_h
 def test_in_some_of_these_cases_a_batch_takes_the_place_of_one_that_has_ended(monkeypatch):
     places, taken = [], RouteBatches.take_directly
 
-    def take_directly(self, now, callers, place=""):
-        places.append(place)
-        taken(self, now, callers, place)
+    def take_directly(self, now, callers, takes_place=False):
+        places.append(takes_place)
+        taken(self, now, callers, takes_place)
 
     monkeypatch.setattr(RouteBatches, "take_directly", take_directly)
     for seed in range(200, 210):

@@ -460,6 +460,19 @@ def test_nobody_takes_a_place_in_a_queue_that_was_lost():
     bench.state.called(2.02, Outcome(epoch="2", alone=True))
     bench.come(2.02)
     assert bench.state.turn(2.02, may_call=False).invoke == []
+    assert bench.call(2.02).events.completed == ["b2"]  # which a replica that took over may have
+
+
+def test_nobody_takes_the_place_of_a_batch_of_the_last_life_of_a_queue():
+    bench, _ = taken_over(came=0)
+    bench.call(0.2)
+    bench.state.called(0.2, Outcome(epoch="1", alone=True))
+    ids, begun = bench.batch(0.3, batch_id="b2")
+    bench.call(LIMITS.lease / SWEEPS)
+    bench.state.called(2.0, Outcome(epoch="2", alone=True))
+    bench.state.served(2.1, begun.invoke[0].batch_id, answers(ids))
+    bench.come(2.1)
+    assert bench.state.turn(2.1, may_call=False).invoke == []
 
 
 def test_what_was_measured_just_after_a_call_brought_some_is_brought_soon_though_nobody_comes_any_more():
