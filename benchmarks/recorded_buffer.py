@@ -160,7 +160,7 @@ if __name__ == "__main__":
     )
     record = Record()
     store: Any = RecordedStore(open_store(settings), record)
-    route_state.RouteBatches = recorded_batches(record)  # type: ignore[misc]
+    route_state.RouteBatches = recorded_batches(record)  # type: ignore[attr-defined]
     uvloop.run(run(BufferService(settings, store)))
     arrays: Any = record.arrays()
     np.savez(file, **arrays)
