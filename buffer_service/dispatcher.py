@@ -30,7 +30,7 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.invokers.port import asking, pooling
 from sluice.buffer_service.members import encode_answers as encode_message
-from sluice.buffer_service.prompt import Prompt
+from sluice.buffer_service.prompt import GivenUp, Prompt
 from sluice.buffer_service.route_batches import BACKOFF, LEFT_HEADER, ROUTE_HEADER
 from sluice.buffer_service.route_facts import Caller
 from sluice.buffer_service.route_functions import Standing
@@ -413,7 +413,7 @@ class Dispatcher:
             held.resize(held.size + size)  # in one breath with its end as what is being read
         except FunctionFailed as error:
             return self._no_answer(invocation, error), NOTHING_MEASURED
-        except asyncio.CancelledError:
+        except GivenUp:
             left = FunctionUnavailable(f"{without_password(invocation.function)} has left the plan, and does not answer")
             return self._no_answer(invocation, left), NOTHING_MEASURED
         except Exception as error:  # a defect; who waits is told, and the log has it
@@ -518,11 +518,10 @@ class Dispatcher:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            self._ended(task.exception())
+        self._ended(None if task.cancelled() else task.exception())
 
     def _ended(self, error: BaseException | None) -> None:
-        if error is not None:
+        if error is not None and not isinstance(error, asyncio.CancelledError):  # as the loop ends
             _log.error("%s: %s", self._state.name, error, exc_info=None if isinstance(error, SluiceError) else error)
 
 

@@ -19,6 +19,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class GivenUp(asyncio.CancelledError):
+    """``Prompt.cancel`` was called."""
+
+
 class Promised(asyncio.Future[T]):
     """Whoever settles it has its waiter go on before that returns, and so does it last."""
 
@@ -32,8 +36,15 @@ class Promised(asyncio.Future[T]):
         super().set_exception(exception)
         self._settled()
 
+    def cancel(self, msg: Any = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        self._settled()
+        return True
+
     def waited_for(self, go_on: Callable[[], None] | None) -> None:
         """By one at a time, or by none any more."""
+        assert go_on is None or self._go_on is None, "another waits for it"
         self._go_on = go_on
 
     def _settled(self) -> None:
@@ -61,7 +72,7 @@ class Prompt:
         self._context.run(self._step, self._coroutine.send, None)
 
     def cancel(self) -> None:
-        """``CancelledError`` is raised where it waits, and what it waits for is cancelled; not before it has begun."""
+        """``GivenUp`` is raised where it waits, and what it waits for is cancelled; not before it has begun."""
         waits_for = self._waits_for
         assert waits_for is not None, "it waits for nothing"
         if type(waits_for) is Promised:
@@ -69,11 +80,12 @@ class Prompt:
         elif isinstance(waits_for, asyncio.Future):
             waits_for.remove_done_callback(self._go_on)
         waits_for.cancel()
-        self._context.run(self._step, self._coroutine.throw, asyncio.CancelledError())
+        self._context.run(self._step, self._coroutine.throw, GivenUp())
 
-    def _go_on(self, _: object = None) -> None:
-        """The loop calls, in the context that this has."""
-        self._step(self._coroutine.send, None)
+    def _go_on(self, settled: object = None) -> None:
+        """The loop calls, in the context that this has, perhaps of what it does not wait for any more, as it was cancelled."""
+        if settled is None or settled is self._waits_for:
+            self._step(self._coroutine.send, None)
 
     def _step(self, step: Callable[[Any], Any], value: object) -> None:
         self._waits_for = None
@@ -87,6 +99,8 @@ class Prompt:
             self._wait_for(waits_for)
 
     def _wait_for(self, waits_for: Any) -> None:
+        if waits_for is not None:
+            waits_for._asyncio_future_blocking = False  # as whoever drives a coroutine says that he has heard
         if type(waits_for) is Promised:
             waits_for.waited_for(self.go_on)
         elif waits_for is None:  # another round of the loop

@@ -202,12 +202,12 @@ class RouteArrivals:
     @property
     def ready(self) -> bool:
         """Whether those who came are a full batch, which waits for nobody, or may take the place of one that has ended."""
-        return not self.waited and (len(self.callers) >= self._full or (self._facts.alone and self._takes_over()))
+        return not self.waited and (len(self.callers) >= self._full or self._takes_over())
 
     def _takes_over(self) -> bool:
         """Whether the queue has not heard of the end of a batch here, and all who came would be the next in its place."""
         table, came = self._alone, self.callers
-        if table is None or table.servers is None or not (came and self._batches.vacant):
+        if table is None or table.servers is None or not (came and self._batches.vacant and self._facts.alone_until > AT_ONCE):
             return False
         ejected = min(self.ejected, table.servers - 1)  # as the script has it
         return len(self._batches.under_way) + ejected < table.servers and table.take[table.row(len(came))] == len(came)
@@ -218,7 +218,7 @@ class RouteArrivals:
         if table is None or self.waited or any(map(_is_for_the_queue, came)):
             return False
         bounded = table.servers is not None
-        if bounded and not (self._facts.alone and self._takes_over()):
+        if bounded and not (now <= self._facts.alone_until and self._takes_over()):
             return False
         left, longest = 0, self._facts.longest_wait()
         while left < len(came):

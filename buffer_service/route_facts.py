@@ -61,8 +61,8 @@ class RouteFacts:
         """The life of the queue, where it was heard of."""
         self.all_lend = False
         """Whether every process that was heard of lately reads tickets; a ticket is written where it does."""
-        self.alone = False
-        """Whether no other process was heard of lately at the queue."""
+        self.alone_until = -math.inf
+        """Until when no other process takes this one's batches back, as the last sweep heard of none (s)."""
         self.follow(route, digest)
 
     def follow(self, route: Route, digest: str) -> None:

@@ -515,7 +515,7 @@ class RouteState:
         if outcome.all_lend is not None:
             self._facts.all_lend = outcome.all_lend
         if outcome.alone is not None:
-            self._facts.alone = outcome.alone
+            self._facts.alone_until = self._swept_at + self._limits.lease if outcome.alone else -math.inf
         if self._facts.epoch not in (None, outcome.epoch):
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet

@@ -106,7 +106,13 @@ class HttpClient:
         ends = loop.time() + self._timeout
         connection = None if fresh else self._take(target.origin)
         if connection is None:
-            connection = await loop.create_task(self._connect(target.origin))
+            connecting = loop.create_task(self._connect(target.origin))
+            try:
+                connection = await connecting
+            except asyncio.CancelledError:
+                if connecting.done() and not connecting.cancelled() and connecting.exception() is None:
+                    connecting.result().transport.abort()  # which came about when nobody wanted it any more
+                raise
         with room.share() as share:
             answered = connection.ask(_message(target.start, fields, parts), min(limit, room.limit), room, share)
             timer = loop.call_at(ends, connection.give_up, answered)

@@ -21,6 +21,7 @@ from sluice.buffer_service.invokers.http_client import (
     Unreadable,
     parse,
 )
+from sluice.buffer_service.prompt import GivenUp, Prompt
 from sluice.http.room import Room
 from tests.waiting import until
 
@@ -367,3 +368,25 @@ def test_an_address_is_written_as_http_asks(url, start):
 def test_what_is_no_address_is_said(url):
     with pytest.raises(ClientError, match="no address of a server: "):
         parse(url)
+
+
+async def test_a_connection_that_came_about_when_nobody_wanted_it_any_more_is_ended():
+    async with Server().running() as url:
+        client, connect = HttpClient(PATIENCE), HttpClient._connect
+        asked: list[Prompt] = []
+
+        async def and_given_up(origin):
+            connection = await connect(client, origin)
+            asyncio.get_running_loop().call_soon(asked[0].cancel)  # before who waits hears of the connection
+            return connection
+
+        client._connect = and_given_up
+        ended = asyncio.get_running_loop().create_future()
+
+        async def ask():
+            await client.post(url, (), (b"1",), 1000, Room.without_end())
+
+        asked.append(Prompt(ask(), ended.set_result))
+        asked[0].go_on()
+        assert isinstance(await ended, GivenUp)
+        await until(lambda: not client._connections and client.kept == 0)

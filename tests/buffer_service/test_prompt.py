@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from sluice.buffer_service.prompt import Promised, Prompt
+from sluice.buffer_service.prompt import GivenUp, Promised, Prompt
 from tests.buffer_service.virtual_time import in_virtual_time
 
 NAME: ContextVar[str] = ContextVar("name", default="")
@@ -100,11 +100,45 @@ async def test_it_is_cancelled_at_once_with_what_it_waits_for(waits_for):
 
     running = Running(work())
     running.prompt.cancel()
-    assert ended == [True] and [type(error) for error in running.ends] == [asyncio.CancelledError]
+    assert ended == [True] and [type(error) for error in running.ends] == [GivenUp]
     await asyncio.sleep(0.1)
     assert (promised.cancelled(), task.cancelled()) == (waits_for == "promised", waits_for == "a task")
     assert len(running.ends) == 1
     task.cancel()
+
+
+@in_virtual_time
+async def test_what_has_come_when_it_is_cancelled_and_it_has_not_heard_of_does_not_go_on_with_it():
+    loop = asyncio.get_running_loop()
+    first, second, seen = loop.create_future(), Promised(), []
+
+    async def work():
+        try:
+            await first
+        except asyncio.CancelledError:
+            seen.append(await second)
+
+    first.add_done_callback(lambda _: running.prompt.cancel())
+    running = Running(work())
+    first.set_result(1)
+    await asyncio.sleep(0.1)
+    assert seen == [] and running.ends == []
+    second.set_result(2)
+    assert seen == [2] and running.ends == [None]
+
+
+@in_virtual_time
+async def test_what_is_promised_may_be_cancelled_by_others_and_is_waited_for_by_one():
+    promised = Promised()
+
+    async def work():
+        await promised
+
+    running = Running(work())
+    with pytest.raises(AssertionError, match="another waits"):
+        Running(work())
+    promised.cancel()
+    assert [type(error) for error in running.ends] == [asyncio.CancelledError]
 
 
 @in_virtual_time

@@ -463,6 +463,16 @@ def test_nobody_takes_a_place_in_a_queue_that_was_lost():
     assert bench.call(2.02).events.completed == ["b2"]  # which a replica that took over may have
 
 
+def test_nobody_takes_a_place_longer_than_a_lease_after_a_sweep_as_others_may_have_taken_the_batch_back():
+    bench, _ = taken_over(came=0)
+    bench.call(0.2)
+    bench.state.called(0.2, Outcome(epoch="1", alone=True))
+    ids, begun = bench.batch(0.3, batch_id="b2")
+    bench.state.served(LIMITS.lease + 0.1, begun.invoke[0].batch_id, answers(ids))
+    bench.come(LIMITS.lease + 0.1)
+    assert bench.state.turn(LIMITS.lease + 0.1, may_call=False).invoke == []
+
+
 def test_nobody_takes_the_place_of_a_batch_of_the_last_life_of_a_queue():
     bench, _ = taken_over(came=0)
     bench.call(0.2)
