@@ -91,8 +91,8 @@ def recorded_batches(record: Record) -> type[RouteBatches]:
             super().take_directly(now, callers, takes_place)
             record.left_directly(next(reversed(self.under_way)), now, callers)
 
-        def _leave_place(self, batch_id: str, batch: BatchState) -> None:
-            super()._leave_place(batch_id, batch)
+        def _end(self, now: float, batch_id: str, batch: BatchState) -> None:
+            super()._end(now, batch_id, batch)
             record.ended(batch_id)
 
     return RecordedBatches

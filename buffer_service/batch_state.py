@@ -133,7 +133,7 @@ class BatchState:
         self.epoch = epoch
         self.taken_at = taken_at
         self.direct = False  # no queue knows of it; its members are ids alone
-        self.place = ""  # of such a one, the batch as which it is in flight there, if it is
+        self.place = ""  # the batch as which it is in flight at the queue: itself, or of one that is direct another, or none
         self.measured = Measurement()
         self.parts = parts  # the next to be asked is the last
         self.asked: dict[int, Part] = {}  # under way

@@ -99,7 +99,7 @@ class RouteBatches:
 
     @property
     def in_flight(self) -> list[str]:
-        """Those under way, as the queue knows them."""
+        """Those under way, as the queue knows them; also those of which it knows nothing, as who has one keeps his lease."""
         return [batch.place or batch_id for batch_id, batch in self.under_way.items()]
 
     @property
@@ -121,11 +121,11 @@ class RouteBatches:
         for caller in callers:
             if caller is not None and caller.queue != TOLD:
                 caller.queue, caller.taken, caller.batch_size = name, now, size
+        state = BatchState(batch.members, [], self._facts.epoch, now, 0 if self._facts.retired else batch.table)
+        state.place = batch.batch_id
         if self._facts.retired:
-            state = BatchState(batch.members, [], self._facts.epoch, now)
             state.moving = self._facts.all_wanted(batch.members)
         else:
-            state = BatchState(batch.members, [], self._facts.epoch, now, batch.table)
             items = [caller.item for caller in callers if caller is not None]
             if len(items) == size:  # all callers are here, as where there is one process: no member is read
                 state.parts = self._functions.of_table(batch.table).parts(now, items)
@@ -508,20 +508,20 @@ class RouteBatches:
         if not batch.given_up:
             if batch.times_asked and self._facts.limits.batches_kept:
                 self._measure(now, batch)
-            self._leave_place(batch_id, batch)
+            self._leave_place(batch)
         elif batch.epoch == self._facts.epoch and not batch.direct:
             self.given_up.append(batch_id)
         else:  # the queue that would take it back is lost, or never had it
             self.stranded += map(member_id, batch.members)
-            if batch.place:
-                self._leave_place(batch_id, batch)
+            if batch.direct and batch.place:
+                self._leave_place(batch)
         self._todo.tell += batch.answers
 
-    def _leave_place(self, batch_id: str, batch: BatchState) -> None:
-        if place := batch.place if batch.direct else batch_id:
-            self.completed.append(place)
+    def _leave_place(self, batch: BatchState) -> None:
+        if batch.place:
+            self.completed.append(batch.place)
             if batch.epoch == self._facts.epoch:
-                self.vacant.append(place)
+                self.vacant.append(batch.place)
         self.ended = True
 
     def told_completed(self) -> list[str]:

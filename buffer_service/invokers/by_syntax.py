@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sluice.batching.documents import SAGEMAKER_SCHEME, WORKER_SCHEMES
 from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved, worker_addresses
-from sluice.buffer_service.invokers.port import BatchAnswer, FunctionUnavailable, Invoker, Pool
+from sluice.buffer_service.invokers.port import BatchAnswer, FunctionUnavailable, Invoker, Pool, ask_in_json
 from sluice.buffer_service.invokers.worker_health import Health
 from sluice.http.room import Room
-from sluice.lambda_fn.contract import Batch, encode_batch
+from sluice.lambda_fn.contract import Batch
 
 
 def named_functions(function: str) -> Sequence[str]:
@@ -43,8 +43,7 @@ class InvokerBySyntax:
         """As the port says: workers may be asked in frames, platforms in JSON."""
         if function.startswith(WORKER_SCHEMES):
             return await self._http.ask(function, batch, avoid)
-        invoked = asyncio.get_running_loop().create_task(self.invoke(function, encode_batch(batch)))
-        return BatchAnswer.read(await invoked, batch)
+        return await ask_in_json(self, function, batch)
 
     def health(self, function: str) -> Mapping[str, Health]:
         """``HttpInvoker.health`` of workers; of a function of a platform there is nothing to tell."""

@@ -106,13 +106,7 @@ class HttpClient:
         ends = loop.time() + self._timeout
         connection = None if fresh else self._take(target.origin)
         if connection is None:
-            connecting = loop.create_task(self._connect(target.origin))
-            try:
-                connection = await connecting
-            except asyncio.CancelledError:
-                if connecting.done() and not connecting.cancelled() and connecting.exception() is None:
-                    connecting.result().transport.abort()  # which came about when nobody wanted it any more
-                raise
+            connection = await self._connected(target.origin)
         with room.share() as share:
             answered = connection.ask(_message(target.start, fields, parts), min(limit, room.limit), room, share)
             timer = loop.call_at(ends, connection.give_up, answered)
@@ -179,6 +173,16 @@ class HttpClient:
                 del self._kept[origin]
         if self._kept:
             self._look = asyncio.get_running_loop().call_later(KEPT_FOR / 4, self._end_old)
+
+    async def _connected(self, origin: Origin) -> _Connection:
+        """A new connection, for who is no task. Raises ``NotConnected``."""
+        connecting = asyncio.get_running_loop().create_task(self._connect(origin))
+        try:
+            return await connecting
+        except asyncio.CancelledError:
+            if connecting.done() and not connecting.cancelled() and connecting.exception() is None:
+                connecting.result().transport.abort()  # which came about when nobody wanted it any more
+            raise
 
     async def _connect(self, origin: Origin) -> _Connection:
         """A new connection. Raises ``NotConnected``."""

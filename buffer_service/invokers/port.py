@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from sluice.batching.errors import FunctionFailed
@@ -115,12 +116,14 @@ def pooling(invoker: Invoker) -> Callable[[str], Pool | None]:
 def asking(invoker: Invoker) -> Ask:
     """How ``invoker`` is asked for the answers to a batch: in JSON, where it does not choose."""
 
-    async def in_json(function: str, batch: Batch, avoid: str) -> BatchAnswer:
-        invoked = asyncio.get_running_loop().create_task(invoker.invoke(function, encode_batch(batch), avoid))
-        return BatchAnswer.read(await invoked, batch)
-
     own: Ask | None = getattr(invoker, "ask", None)
-    return own if own is not None else in_json
+    return own if own is not None else partial(ask_in_json, invoker)
+
+
+async def ask_in_json(invoker: Invoker, function: str, batch: Batch, avoid: str = "") -> BatchAnswer:
+    """The answers to a batch, in JSON; in a task, which a ``Prompt`` may wait for."""
+    invoked = asyncio.get_running_loop().create_task(invoker.invoke(function, encode_batch(batch), avoid))
+    return BatchAnswer.read(await invoked, batch)
 
 
 class Around:

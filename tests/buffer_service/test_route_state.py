@@ -398,6 +398,14 @@ def taken_over(alone=True, came=3, waits=0, ejected=0, policy=None):
     return bench, came
 
 
+def alone_at_work():
+    """A process that is alone and has one batch under way, and no other; the ids of its members, and the instructions."""
+    bench, _ = taken_over(came=0)
+    bench.call(0.2)
+    bench.state.called(0.2, Outcome(epoch="1", alone=True))
+    return bench, *bench.batch(0.3, batch_id="b2")
+
+
 def test_where_a_process_is_alone_who_came_takes_the_place_of_a_batch_that_ended_and_the_queue_hears_of_it():
     bench, came = taken_over()
     assert bench.state.may_leave
@@ -451,10 +459,7 @@ def test_an_ejected_worker_is_a_server_less_for_who_takes_the_place_of_a_batch(e
 
 
 def test_nobody_takes_a_place_in_a_queue_that_was_lost():
-    bench, _ = taken_over(came=0)
-    bench.call(0.2)
-    bench.state.called(0.2, Outcome(epoch="1", alone=True))
-    ids, begun = bench.batch(0.3, batch_id="b2")
+    bench, ids, begun = alone_at_work()
     bench.call(LIMITS.lease / SWEEPS)
     bench.state.served(2.01, begun.invoke[0].batch_id, answers(ids))
     bench.state.called(2.02, Outcome(epoch="2", alone=True))
@@ -464,20 +469,14 @@ def test_nobody_takes_a_place_in_a_queue_that_was_lost():
 
 
 def test_nobody_takes_a_place_longer_than_a_lease_after_a_sweep_as_others_may_have_taken_the_batch_back():
-    bench, _ = taken_over(came=0)
-    bench.call(0.2)
-    bench.state.called(0.2, Outcome(epoch="1", alone=True))
-    ids, begun = bench.batch(0.3, batch_id="b2")
+    bench, ids, begun = alone_at_work()
     bench.state.served(LIMITS.lease + 0.1, begun.invoke[0].batch_id, answers(ids))
     bench.come(LIMITS.lease + 0.1)
     assert bench.state.turn(LIMITS.lease + 0.1, may_call=False).invoke == []
 
 
 def test_nobody_takes_the_place_of_a_batch_of_the_last_life_of_a_queue():
-    bench, _ = taken_over(came=0)
-    bench.call(0.2)
-    bench.state.called(0.2, Outcome(epoch="1", alone=True))
-    ids, begun = bench.batch(0.3, batch_id="b2")
+    bench, ids, begun = alone_at_work()
     bench.call(LIMITS.lease / SWEEPS)
     bench.state.called(2.0, Outcome(epoch="2", alone=True))
     bench.state.served(2.1, begun.invoke[0].batch_id, answers(ids))
